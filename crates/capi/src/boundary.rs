@@ -1,4 +1,4 @@
-//! What stands between C and Rust: panics, numbers of descriptors, errno.
+//! The boundary between C and Rust: panics, descriptors, errno.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -9,10 +9,10 @@ use lastbyte::SocketError;
 /// An error number of the kernel's, such as `EBADF`.
 pub(crate) type Errno = c_int;
 
-/// What C is told of a panic: a bug of ours.
+/// The errno for a panic, which is a bug of this library.
 pub(crate) const PANICKED: Errno = libc::ENOTRECOVERABLE;
 
-/// Runs `work` and says its result as C does: the number, or -1 and errno.
+/// Runs `work` and returns its result as C does: the number, or -1 with errno.
 pub(crate) fn answer(work: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
     match caught(work).unwrap_or(Err(PANICKED)) {
         Ok(number) => number,
@@ -25,7 +25,7 @@ pub(crate) fn answer(work: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
 
 /// The result of `work`; `None` if it panicked.
 pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
-    // What a panic leaves half-done is dropped here: nothing outlives a call.
+    // No state outlives a call, so a panic leaves nothing inconsistent.
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn set_errno(errno: Errno) {
     unsafe { *place = errno };
 }
 
-/// Lends a descriptor of C's to `work`; `EBADF` where no descriptor can have such a number.
+/// Lends C's descriptor to `work`; `EBADF` for a negative number.
 pub(crate) fn lent<T>(
     fd: c_int,
     work: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>,

@@ -6,10 +6,10 @@ use lastbyte::{State, TcpInfo, congestion, info, observed_end, prepare, set_cong
 
 use crate::boundary::{answer, errno_of, lent};
 use crate::receipt::{UNKNOWN, known};
-use crate::words::End;
+use crate::types::End;
 
-/// What the kernel tells of one TCP connection. `lb_info` fills all of it; it need not be
-/// initialised. What this kernel does not tell is -1, never 0.
+/// What the kernel reports about one TCP connection. `lb_info` fills all of it; it need not be
+/// initialised. What this kernel does not report is -1, never 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Info {
@@ -17,39 +17,39 @@ pub struct Info {
     pub state: i32,
     /// The segment size for sending, in bytes.
     pub snd_mss: i32,
-    /// The smoothed round trip, in microseconds.
+    /// The smoothed round-trip time, in microseconds.
     pub rtt_us: i64,
-    /// The shortest round trip seen lately, in microseconds.
+    /// The shortest recent round-trip time, in microseconds.
     pub min_rtt_us: i64,
     /// Segments in flight. A reset sets it to 0: no proof of delivery.
     pub unacked_segments: i64,
     /// The congestion window, in segments.
     pub cwnd_segments: i64,
-    /// Segments sent again, over the life of the connection.
+    /// Retransmitted segments, over the life of the connection.
     pub total_retrans_segments: i64,
-    /// Bytes per second at which segments are spaced out; `INT64_MAX` where they are not.
+    /// The pacing rate in bytes per second; `INT64_MAX` without pacing.
     pub pacing_rate: i64,
-    /// Bytes per second lately delivered.
+    /// The recent delivery rate, in bytes per second.
     pub delivery_rate: i64,
     /// Bytes acknowledged: our SYN (where we connected) and our FIN count one each.
     pub bytes_acked: i64,
     /// Bytes received in order: the peer's FIN counts one.
     pub bytes_received: i64,
-    /// Bytes sent, those sent again included.
+    /// Bytes sent, retransmissions included.
     pub bytes_sent: i64,
-    /// Bytes sent again.
+    /// Bytes retransmitted.
     pub bytes_retrans: i64,
-    /// Bytes written that did not leave yet.
+    /// Bytes written and not sent yet.
     pub notsent_bytes: i64,
     /// The peer's window as last advertised, in bytes.
     pub snd_wnd: i64,
-    /// Microseconds with something to send or in flight.
+    /// Microseconds with bytes to send or in flight.
     pub busy_us: i64,
-    /// Microseconds held back by the peer's window.
+    /// Microseconds limited by the peer's receive window.
     pub rwnd_limited_us: i64,
-    /// Microseconds held back by our send buffer.
+    /// Microseconds limited by our send buffer.
     pub sndbuf_limited_us: i64,
-    /// For figures to come: -1 each.
+    /// For future figures: -1 each.
     pub reserved: [i64; 8],
 }
 
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn lb_info(fd: c_int, info: *mut Info) -> c_int {
 }
 
 /// Selects the congestion control of a TCP socket by its name, such as "bbr", at any time
-/// (`TCP_CONGESTION`). Only the sender's counts.
+/// (`TCP_CONGESTION`). It governs what this side sends.
 ///
 /// Returns 0, or -1 with `errno`: ENOENT (this kernel does not have it), EPERM (only
 /// `CAP_NET_ADMIN` may use it), EBADF, ENOTSOCK, EOPNOTSUPP or ENOPROTOOPT (no TCP socket), EINVAL
@@ -115,8 +115,8 @@ pub unsafe extern "C" fn lb_congestion(fd: c_int, name: *mut c_char, room: usize
     })
 }
 
-/// Lets `lb_ended` tell a FIN from a reset: call it before the first read. It keeps urgent bytes in
-/// the stream (`SO_OOBINLINE`).
+/// Lets `lb_ended` distinguish a FIN from a reset: call it before the first read. It keeps urgent
+/// bytes in the stream (`SO_OOBINLINE`).
 ///
 /// Returns 0, or -1 with `errno`: EBADF, ENOTSOCK.
 #[unsafe(no_mangle)]
@@ -127,13 +127,13 @@ pub extern "C" fn lb_prepare(fd: c_int) -> c_int {
     })
 }
 
-/// How the stream ended whose reader got 0 from its last `read`, having read `bytes_read` bytes
-/// over the life of the connection: on Linux a reset that somebody else was told of (a failed
-/// write, `SO_ERROR`) looks like a clean end to the reader.
+/// How the stream ended after a `read` returned 0; `bytes_read` is how many bytes were read over
+/// the life of the connection. Linux reports a reset once: if a failed write or `SO_ERROR` took the
+/// report, the end looks clean to the reader.
 ///
-/// Over TCP a connection whose own direction is still open tells by its state; otherwise the number
-/// of bytes tells, if `lb_prepare` was called. Where neither does, and over anything else than TCP,
-/// the answer is `LB_END_UNKNOWN`.
+/// If our own direction of a TCP connection is still open, the connection's state shows it.
+/// Otherwise the count shows it, if `lb_prepare` was called. In all other cases, and for other
+/// sockets than TCP, the result is `LB_END_UNKNOWN`.
 ///
 /// Returns an `enum lb_end`, or -1 with `errno`: EBADF, ENOTSOCK, EINVAL (it is listening).
 #[unsafe(no_mangle)]

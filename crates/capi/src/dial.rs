@@ -1,4 +1,4 @@
-//! From a name and a port to a connected descriptor.
+//! Connects to a host by name and port.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::io;
@@ -13,24 +13,24 @@ use lastbyte::dial::{self, DialError, Families, Resolver, What};
 
 use crate::boundary::{Errno, PANICKED, caught, set_errno};
 use crate::receipt::UNKNOWN;
-use crate::words::{Family, ResolvedBy, Undialed};
+use crate::types::{Family, ResolvedBy, Undialed};
 
-/// How to dial. Begin with all of it by default, and change what you need:
+/// How to dial. Begin with the defaults, and change what you need:
 ///
 ///     struct lb_dial_options options = LB_DIAL_OPTIONS_INIT;
 ///     options.congestion = "bbr";
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DialOptions {
-    /// How long all of it may take, names included, in milliseconds. Negative, the default: 30,000.
-    /// 0: it gives up at once.
+    /// How long the dial may take, name resolution included, in milliseconds. Negative, the
+    /// default: 30,000. 0: it gives up at once.
     pub timeout_ms: i32,
     /// Which addresses to use: an `enum lb_family`, default `LB_FAMILY_BOTH`.
     pub family: i32,
-    /// Who is asked for addresses: an `enum lb_resolver`, default `LB_RESOLVER_DNS`.
+    /// What resolves names: an `enum lb_resolver`, default `LB_RESOLVER_DNS`.
     pub resolver: i32,
     /// How long an attempt runs alone before the next address is tried beside it, in milliseconds.
-    /// 0, the default: 200, or what the round trip of an earlier connection suggests.
+    /// 0, the default: 200, or a delay derived from the round-trip time of an earlier connection.
     pub attempt_delay_ms: i32,
     /// The send buffer in bytes (`SO_SNDBUF`). 0, the default: the kernel sizes it.
     pub send_buffer: i32,
@@ -38,18 +38,18 @@ pub struct DialOptions {
     pub receive_buffer: i32,
     /// The mark of its packets (`SO_MARK`, needs `CAP_NET_ADMIN`). 0, the default: none.
     pub mark: u32,
-    /// 1: ask for multipath TCP. Where this kernel or the peer has none it is plain TCP. 0, the
-    /// default: plain TCP.
+    /// 1: request Multipath TCP. If this kernel or the peer does not support it, the connection is
+    /// plain TCP. 0, the default: plain TCP.
     pub mptcp: i32,
     /// The congestion control, such as "bbr". NULL, the default: the system's.
     pub congestion: *const c_char,
-    /// The address to connect from, as text; addresses of the other family are not connected to.
-    /// NULL, the default: the kernel's choice.
+    /// The source address, as text; addresses of the other family are not tried. NULL, the default:
+    /// the kernel's choice.
     pub source: *const c_char,
-    /// The one interface that its packets may use, such as "eth0" (`SO_BINDTODEVICE`). NULL, the
+    /// The only interface that its packets may use, such as "eth0" (`SO_BINDTODEVICE`). NULL, the
     /// default: any.
     pub interface: *const c_char,
-    /// For options to come: 0 each.
+    /// For future options: 0 each.
     pub reserved: [i64; 5],
 }
 
@@ -69,38 +69,38 @@ pub struct Dialed {
     pub took_us: i64,
     /// The peer, such as `192.0.2.1:443` or `[2001:db8::1]:443`; empty if there is no connection.
     pub peer: [c_char; 64],
-    /// Our own end, likewise.
+    /// Our address, likewise.
     pub local: [c_char; 64],
-    /// What went wrong, in one line: the first attempt's error leads, the others follow. It is cut
-    /// where it is too long, and ends with NUL in any case. "" if it connected.
+    /// The error in one line: that of the first attempt, then the others. It is truncated if too
+    /// long, and always ends with NUL. "" if it connected.
     pub text: [c_char; 512],
-    /// For what is to come: -1 each.
+    /// For future fields: -1 each.
     pub reserved: [i64; 6],
 }
 
-/// Connects to a host, a name or an address, by TCP. Names are resolved for both families at once,
-/// and addresses tried one beside the other, as RFC 8305 says (Happy Eyeballs): a dead address
-/// costs 200 milliseconds, not its time-out. What worked is remembered for the next dial.
+/// Connects to a host, a name or an address, by TCP. It resolves both address families at once and
+/// tries addresses in parallel (RFC 8305, Happy Eyeballs): a dead address costs 200 milliseconds,
+/// not its time-out. It remembers what worked for the next dial.
 ///
-/// `options` may be NULL: all by default. `dialed` may be NULL; otherwise all of it is filled,
+/// `options` may be NULL for the defaults. `dialed` may be NULL; otherwise all of it is filled,
 /// whatever is returned.
 ///
 /// Returns a descriptor: connected, blocking, closed on `exec`, as if `lb_prepare` had been called.
-/// It is yours to close. Otherwise -1, no descriptor is left, and `errno` is
+/// You have to close it. Otherwise it returns -1, leaves no descriptor open, and `errno` is
 ///
 /// - ETIMEDOUT: `timeout_ms` passed, or the kernel's own time for the first address.
 /// - ENOENT: the name has no address.
-/// - EAGAIN: whether the name has one could not be learned: no server answered, or not well.
-/// - ECONNREFUSED, ENETUNREACH, EHOSTUNREACH, EACCES, EADDRNOTAVAIL, ... : what the kernel said of
-///   the first attempt that failed; also ENOENT, EPERM or ENODEV of an option that it refused,
-///   which `text` names.
-/// - EINVAL: `host` is no host, `port` is 0, or the options make no sense. Nothing was done.
+/// - EAGAIN: it is not known whether the name has one: no server answered, or a server failed.
+/// - ECONNREFUSED, ENETUNREACH, EHOSTUNREACH, EACCES, EADDRNOTAVAIL, ... : the kernel's error for
+///   the first failed attempt; also ENOENT, EPERM or ENODEV for an option that it refused, which
+///   `text` names.
+/// - EINVAL: `host` is not a valid host, `port` is 0, or the options are invalid. Nothing was done.
 /// - EFAULT: `host` is NULL.
-/// - EMFILE, ENFILE, ENOMEM: nothing is left to dial with.
+/// - EMFILE, ENFILE, ENOMEM: no descriptor or memory is left.
 /// - EIO: the system's configuration of DNS cannot be read.
 /// - ENOTRECOVERABLE: a bug in this library; nothing is known.
 ///
-/// `why` tells those apart that share a number. Signals do not end it.
+/// `why` distinguishes reasons that share a number. Signals do not end the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lb_dial(
     host: *const c_char,
@@ -161,18 +161,18 @@ fn connect(
     dialer.dial((host, port), options).map_err(|error| Failure::of(&error))
 }
 
-/// A dialer for all threads of a process.
+/// The dialer for all threads of a process.
 struct ForAll {
     process: u32,
     dialer: Dialer,
 }
 
-/// Made when they are first needed, and never freed: a dial in another thread may use it.
+/// Made on first use and never freed: a dial in another thread may be using it.
 static DNS: AtomicPtr<ForAll> = AtomicPtr::new(std::ptr::null_mut());
 static SYSTEM: AtomicPtr<ForAll> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The dialer of this process. A process that was forked makes its own: with its parent it would
-/// share one set of events. Without a lock, which a fork could find taken for ever.
+/// The dialer of this process. A forked process makes its own, since it would share its parent's
+/// epoll queue. There is no lock, which a fork could leave locked for ever.
 fn dialer_in(
     place: &'static AtomicPtr<ForAll>,
     resolver: impl FnOnce() -> Result<Resolver, Failure>,
@@ -202,11 +202,11 @@ fn dialer_in(
     }
 }
 
-/// Bytes that are not in UTF-8.
+/// Bytes that are not UTF-8.
 #[derive(Debug)]
 struct NotText;
 
-/// The text at a pointer of C's; `None` for NULL.
+/// The text at a C pointer; `None` for NULL.
 ///
 /// # Safety
 /// It is NULL, or leads to a text that ends with NUL and stays as it is for `'a`.
@@ -220,7 +220,7 @@ unsafe fn text_at<'a>(pointer: *const c_char) -> Result<Option<&'a str>, NotText
 }
 
 impl DialOptions {
-    /// The same in Rust, or what makes no sense in it.
+    /// The same in Rust, or what is invalid.
     ///
     /// # Safety
     /// Each pointer in it is NULL, or leads to a text that ends with NUL.
@@ -308,12 +308,12 @@ fn reason(error: &DialError) -> (Undialed, Errno) {
             let first = error.first().map_or(libc::EIO, |first| errno_of(&first.cause));
             (Undialed::AllFailed, first)
         }
-        // In a process in C, no thread runs an event loop of ours when it dials.
+        // In a C process, no thread runs our event loop when it dials.
         _ => (Undialed::NoEvents, libc::EIO),
     }
 }
 
-/// The kernel's number, or that of what was found out without it.
+/// The kernel's `errno`, or the one closest to the kind of error.
 fn errno_of(error: &io::Error) -> Errno {
     let by_kind = || match error.kind() {
         io::ErrorKind::ConnectionRefused => libc::ECONNREFUSED,

@@ -1,4 +1,4 @@
-//! Ending a connection so that nothing is lost.
+//! Ends a connection without losing bytes.
 
 use std::ffi::c_int;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use lastbyte::{Counted, Drain, FinishError, FinishOptions, finish_fd_counted};
 
 use crate::boundary::{Errno, PANICKED, caught, lent, set_errno};
 use crate::receipt::Receipt;
-use crate::words::{Level, Why};
+use crate::types::{Level, Why};
 
-/// What is wanted of a finish. Begin with all of it by default, and change what you need:
+/// The options of a finish. Begin with the defaults, and change what you need:
 ///
 ///     struct lb_options options = LB_OPTIONS_INIT;
 ///     options.want = LB_LEVEL_CLOSED;
@@ -18,46 +18,45 @@ use crate::words::{Level, Why};
 pub struct Options {
     /// The level to wait for: an `enum lb_level`, default `LB_LEVEL_ACKED`.
     pub want: i32,
-    /// How long to wait for proof, in milliseconds. Negative, the default: 30,000. 0: to look, and
-    /// not to wait.
+    /// How long to wait for proof, in milliseconds. Negative, the default: 30,000. 0: check without
+    /// waiting.
     pub timeout_ms: i32,
-    /// How many bytes that the peer still sends are read and thrown away at most; what comes past
-    /// it stays unread. Negative, the default: 1,048,576. 0: nothing is read, and the bytes are kept
-    /// for whoever reads this connection next.
+    /// How many bytes from the peer to read and discard at most; further bytes stay unread.
+    /// Negative, the default: 1,048,576. 0: read nothing, and leave the bytes for a later read.
     pub drain_limit: i64,
-    /// How many bytes you wrote over the life of the connection; negative, the default: not told.
+    /// How many bytes you wrote over the life of the connection; negative, the default: not known.
     /// With it the receipt has all counts.
     pub written: i64,
-    /// How many bytes you read over the life of the connection; negative, the default: not told.
-    /// It counts if you called `lb_prepare` before the first. Without it `LB_LEVEL_CLOSED` can
-    /// seldom be proven: a FIN cannot be told from a reset.
+    /// How many bytes you read over the life of the connection; negative, the default: not known.
+    /// It is used only if you called `lb_prepare` before the first read. Without it
+    /// `LB_LEVEL_CLOSED` can seldom be proven, because a FIN looks like a reset.
     pub bytes_read: i64,
-    /// For options to come: 0 each.
+    /// For future options: 0 each.
     pub reserved: [i64; 4],
 }
 
-/// Ends the connection behind a connected stream socket so that nothing is lost: ends the sending
-/// direction (as `shutdown` with `SHUT_WR`), waits until the peer's kernel has acknowledged
-/// everything that was written, and reads and throws away what the peer still sends, at most 1 MiB,
-/// so that closing cannot turn into a reset. The descriptor stays open: `close` it next.
+/// Ends the connection of a stream socket without losing bytes: ends the sending direction (as
+/// `shutdown` with `SHUT_WR`), waits until the peer's kernel has acknowledged all written bytes,
+/// and reads and discards what the peer still sends, at most 1 MiB, so that closing does not become
+/// a reset. The descriptor stays open: `close` it next.
 ///
-/// It blocks for at most `timeout_ms` milliseconds, also where the descriptor is non-blocking. A
-/// negative `timeout_ms` means 30,000; 0 means to look, and not to wait.
+/// It blocks for at most `timeout_ms` milliseconds, even if the descriptor is non-blocking. A
+/// negative `timeout_ms` means 30,000; 0 means to check without waiting.
 ///
 /// `receipt` may be NULL; otherwise all of it is filled, whatever is returned.
 ///
 /// Returns 0 if everything is proven to be acknowledged. Otherwise -1, and `errno` is
 ///
-/// - ETIMEDOUT: the time passed first; also for a connection that is not there yet.
+/// - ETIMEDOUT: the time passed first; also for a connection that is not established yet.
 /// - ECONNRESET: the peer reset the connection, or the kernel gave it up.
-/// - ENOTCONN: it is not connected, or no longer.
-/// - EBADF, ENOTSOCK: it is not open, or no socket.
-/// - EPROTOTYPE: it is no stream socket (UDP).
+/// - ENOTCONN: it is not connected, or no longer connected.
+/// - EBADF, ENOTSOCK: it is not open, or not a socket.
+/// - EPROTOTYPE: it is not a stream socket (UDP).
 /// - EINVAL: it is listening.
-/// - EOPNOTSUPP: the kernel cannot know it for this kind of socket (MPTCP, vsock). Everything was
-///   done to lose nothing.
+/// - EOPNOTSUPP: the kernel cannot prove it for this kind of socket (MPTCP, vsock). All steps were
+///   taken that prevent a loss.
 /// - ENOTRECOVERABLE: a bug in this library; nothing is known.
-/// - another: the kernel's own, where it refused a call that it grants every connection.
+/// - another: the kernel's, if it refused a system call that should succeed on every connection.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lb_finish(fd: c_int, timeout_ms: c_int, receipt: *mut Receipt) -> c_int {
     let options = FinishOptions::default().within(deadline(timeout_ms));
@@ -70,11 +69,11 @@ pub unsafe extern "C" fn lb_finish(fd: c_int, timeout_ms: c_int, receipt: *mut R
 /// Returns 0 if the wanted level is proven. Otherwise -1, and `errno` is one of those of
 /// `lb_finish`, or
 ///
-/// - EPROTO: `LB_LEVEL_CLOSED` was wanted, and the peer had ended its direction before it had
-///   acknowledged our end.
-/// - EOPNOTSUPP: also where `LB_LEVEL_CONFIRMED` was wanted, or `LB_LEVEL_CLOSED` without
+/// - EPROTO: `LB_LEVEL_CLOSED` was wanted, and the peer ended its direction before it acknowledged
+///   our FIN.
+/// - EOPNOTSUPP: also if `LB_LEVEL_CONFIRMED` was wanted, or `LB_LEVEL_CLOSED` without
 ///   `bytes_read`: the receipt says what is proven.
-/// - EINVAL: the options make no sense, so nothing was done: `want` is no level, or a reserved
+/// - EINVAL: the options are invalid, and nothing was done: `want` is not a level, or a reserved
 ///   field is not 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lb_finish_options(
@@ -94,7 +93,7 @@ pub unsafe extern "C" fn lb_finish_options(
 
 type Wanted = (FinishOptions, Counted);
 
-/// Finishes, and tells C. Without options nothing is done.
+/// Finishes, and fills the receipt. Without options nothing is done.
 ///
 /// # Safety
 /// `receipt` is NULL, or there is room for a receipt.
@@ -150,7 +149,7 @@ fn errno_of(error: &FinishError) -> Errno {
 }
 
 impl Options {
-    /// The same in Rust; `None` where they make no sense.
+    /// The same in Rust; `None` if they are invalid.
     fn checked(self) -> Option<Wanted> {
         if self.reserved != [0; 4] {
             return None;

@@ -1,12 +1,12 @@
-//! The C face: `liblastbyte` and `lastbyte.h`.
+//! The C interface: `liblastbyte` and `lastbyte.h`.
 //!
-//! It forbids a panic, or a pointer that nobody looked at, to cross over to C. Nothing is decided
-//! here: each function looks at what it was given, asks the crate `lastbyte`, and says the answer in
-//! numbers and `errno`.
+//! This crate forbids panics that unwind into C, and unchecked pointers. It decides nothing: each
+//! function checks its arguments, calls the crate `lastbyte`, and returns the result as numbers and
+//! `errno`.
 //!
-//! The text above each public item is C's: cbindgen carries it over into `include/lastbyte.h`,
-//! which a test compares. Structs cross as plain numbers, never as Rust enums, so that no number
-//! that C may write into them is undefined here.
+//! The comment on each public item is written for C: cbindgen copies it to `include/lastbyte.h`,
+//! and a test compares the two. Structs contain plain numbers, never Rust enums, so that any number
+//! from C is defined behaviour here.
 
 #![allow(unsafe_code, reason = "C hands over pointers, and finds functions by their bare names")]
 #![allow(
@@ -19,7 +19,7 @@ mod connection;
 mod dial;
 mod finish;
 mod receipt;
-mod words;
+mod types;
 
 pub use connection::{
     Info, lb_congestion, lb_ended, lb_info, lb_prepare, lb_set_congestion, lb_version,
@@ -27,7 +27,7 @@ pub use connection::{
 pub use dial::{DialOptions, Dialed, lb_dial};
 pub use finish::{Options, lb_finish, lb_finish_options};
 pub use receipt::{Receipt, lb_receipt_text};
-pub use words::{
+pub use types::{
     End, Family, Level, Peer, ResolvedBy, Undialed, Why, lb_end_name, lb_level_name, lb_peer_name,
     lb_undialed_name, lb_why_name,
 };

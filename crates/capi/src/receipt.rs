@@ -1,4 +1,4 @@
-//! What a finish could prove, as C sees it.
+//! A receipt, as C sees it.
 
 use std::ffi::{c_char, c_int};
 use std::fmt::Write;
@@ -6,10 +6,10 @@ use std::io;
 use std::time::Duration;
 
 use crate::boundary::{Errno, answer};
-use crate::words::{Level, Peer, Why};
+use crate::types::{Level, Peer, Why};
 
-/// What a finish could prove about a connection's outgoing bytes. `lb_finish` fills all of it; it
-/// need not be initialised. A count that is not known is -1, never 0.
+/// What a finish proved about a connection's outgoing bytes. `lb_finish` fills all of it; it need
+/// not be initialised. An unknown count is -1, never 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Receipt {
@@ -21,30 +21,29 @@ pub struct Receipt {
     pub why: i32,
     /// The `errno` of this finish; 0 if it was proven.
     pub error: i32,
-    /// Bytes that the local kernel accepted over the life of the connection. -1: not told
+    /// Bytes that the local kernel accepted over the life of the connection. -1: not known
     /// (`written` of `lb_options`).
     pub written: i64,
     /// Of those, bytes that left the send queue at least once.
     pub sent: i64,
     /// Of those, bytes that the peer's kernel acknowledged.
     pub acked: i64,
-    /// Bytes that the peer's kernel is not known to have. -1 where the kernel does not count them:
-    /// Unix sockets, MPTCP. What you wrote less this is what arrived.
+    /// Bytes written and not acknowledged. -1 if the kernel does not count them: Unix sockets,
+    /// MPTCP. What you wrote minus this has arrived.
     pub unacked: i64,
-    /// Bytes of the peer that arrived while finishing and were thrown away.
+    /// Bytes from the peer that arrived while finishing and were discarded.
     pub drained: i64,
     /// From the start of the finish to this receipt, in microseconds.
     pub took_us: i64,
-    /// For counts to come: -1 each.
+    /// For future counts: -1 each.
     pub reserved: [i64; 6],
 }
 
-/// Writes a receipt in words, such as
-/// "acked: 0 bytes left unacked, peer still connected, 0.3 ms", and as `snprintf` does: at most
-/// `room` bytes with the final NUL, and returns how long the whole text is without it. `buffer` may
-/// be NULL where `room` is 0.
+/// Writes a receipt as text, such as "acked: 0 bytes left unacked, peer still connected, 0.3 ms",
+/// and as `snprintf` does: at most `room` bytes with the final NUL, and returns the length of the
+/// whole text without it. `buffer` may be NULL if `room` is 0.
 ///
-/// Returns -1 with `errno` EFAULT where `receipt` is NULL, or `buffer` is and `room` is not 0.
+/// Returns -1 with `errno` EFAULT if `receipt` is NULL, or if `buffer` is NULL and `room` is not 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lb_receipt_text(
     receipt: *const Receipt,
@@ -70,7 +69,7 @@ pub unsafe extern "C" fn lb_receipt_text(
 }
 
 impl Receipt {
-    /// What is said where nothing was done.
+    /// The receipt of a finish that did nothing.
     pub(crate) fn nothing(why: Why, error: Errno) -> Self {
         Self {
             level: Level::None as i32,
@@ -87,7 +86,7 @@ impl Receipt {
         }
     }
 
-    /// What was proven; `why` and `error` say whether it is what was wanted.
+    /// The receipt of what was proven, with the reason if that is less than was wanted.
     pub(crate) fn of(receipt: &lastbyte::Receipt, why: Why, error: Errno) -> Self {
         Self {
             level: Level::from(receipt.level) as i32,
@@ -121,7 +120,7 @@ impl Receipt {
         text
     }
 
-    /// The same in Rust, where something was done.
+    /// The same in Rust, if something was done.
     fn proven(&self) -> Option<lastbyte::Receipt> {
         let count = |number: i64| u64::try_from(number).ok();
         let mut receipt = lastbyte::Receipt::new(Level::numbered(self.level)?.delivery()?);
@@ -136,7 +135,7 @@ impl Receipt {
     }
 }
 
-/// What C reads where a number is not known.
+/// What stands for an unknown number.
 pub(crate) const UNKNOWN: i64 = -1;
 
 /// A count for C.
@@ -187,7 +186,7 @@ mod tests {
         );
         assert_eq!(
             Receipt::nothing(Why::NoSocket, libc::ENOTSOCK).text(),
-            "the descriptor is no socket"
+            "the descriptor is not a socket"
         );
         let refused = Receipt::nothing(Why::Refused, libc::ENOMEM).text();
         assert!(refused.starts_with("a system call failed (Cannot allocate memory"), "{refused}");
@@ -199,7 +198,7 @@ mod tests {
             Receipt { level: 99, peer: -7, why: 1000, ..Receipt::nothing(Why::Proven, 0) };
         assert_eq!(nonsense.text(), "nothing proven");
         let nonsense = Receipt { level: 3, took_us: i64::MIN, ..nonsense };
-        assert_eq!(nonsense.text(), "acked: bytes acked unknown, peer ended with unknown, 0.0 ms");
+        assert_eq!(nonsense.text(), "acked: acked bytes unknown, peer's end unknown, 0.0 ms");
     }
 
     fn text_in(receipt: &Receipt, room: usize) -> (c_int, Vec<u8>) {
@@ -212,7 +211,7 @@ mod tests {
     #[test]
     fn a_text_is_cut_as_snprintf_cuts_it() {
         let receipt = Receipt::nothing(Why::NoSocket, libc::ENOTSOCK);
-        let whole = "the descriptor is no socket";
+        let whole = "the descriptor is not a socket";
         for room in 0..=40 {
             let (length, buffer) = text_in(&receipt, room);
             assert_eq!(usize::try_from(length), Ok(whole.len()));
@@ -239,6 +238,6 @@ mod tests {
         fault(unsafe { lb_receipt_text(&raw const receipt, std::ptr::null_mut(), 1) });
         // SAFETY: nothing is written where there is no room.
         let length = unsafe { lb_receipt_text(&raw const receipt, std::ptr::null_mut(), 0) };
-        assert_eq!(length, 27);
+        assert_eq!(length, 30);
     }
 }

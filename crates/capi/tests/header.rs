@@ -13,7 +13,7 @@ fn the_header_is_up_to_date() {
     let config = cbindgen::Config::from_file(crate_directory.join("cbindgen.toml")).unwrap();
     // In this order, so that a word is explained before it is used.
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for module in ["words", "receipt", "finish", "dial", "connection"] {
+    for module in ["types", "receipt", "finish", "dial", "connection"] {
         builder = builder.with_src(crate_directory.join(format!("src/{module}.rs")));
     }
     let mut made = Vec::new();

@@ -1,7 +1,7 @@
-//! What became of one flow through a relay: the last step, of which exactly one leaves per flow.
+//! The record of one flow through a relay. Each flow produces exactly one, at its end.
 //!
-//! A level never stands for another here: what was received from one side, what our kernel took for
-//! the other, and what that one's kernel acknowledged are three numbers.
+//! Received, written and acked are three numbers here: what was read from one side, what our kernel
+//! accepted for the other, and what the other side's kernel acknowledged.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,38 +11,37 @@ use std::time::Duration;
 use crate::sample::LimitedBy;
 use crate::{End, pump};
 
-/// One flow: a client's connection, the one that was opened for it, and what went through.
+/// One flow: the client's connection, the connection opened for it, and what passed through both.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Account {
-    /// Its number, from 1 on, unique in one run of the program.
+    /// The number of the flow, starting at 1, unique in one run of the program.
     pub flow: u64,
-    /// The route that it took.
+    /// The route that accepted it.
     pub route: Arc<str>,
     /// When its connection was accepted, since 1970 (UTC).
     pub began: Duration,
-    /// From there to its end.
+    /// How long the flow lasted, from then on.
     pub took: Duration,
     /// The client's leg.
     pub client: Leg,
-    /// The host and port that it was to reach, as they were configured or asked for: `db:3306`.
-    /// `None` where nothing was asked for.
+    /// The target, as configured or requested: `db:3306`. `None` if the client requested none.
     pub wanted: Option<String>,
-    /// The leg to there; `None` where there was no connection.
+    /// The upstream's leg; `None` if there was no connection.
     pub upstream: Option<Leg>,
-    /// How long it took to connect, names included, or until that was given up. `None` where it was
-    /// not tried.
+    /// How long connecting took, name resolution included, whether it succeeded or not. `None` if
+    /// it was not tried.
     pub connect: Option<Duration>,
     /// From the client to the upstream.
-    pub up: Carried,
+    pub up: Traffic,
     /// From the upstream to the client.
-    pub down: Carried,
-    /// Who ended it, and how.
+    pub down: Traffic,
+    /// Which party ended the flow, and how.
     pub ended: Ended,
 }
 
 impl Account {
-    /// An account of a flow that has just been accepted, and to which nothing has happened.
+    /// The account of a flow that has just been accepted.
     #[must_use]
     pub fn begin(flow: u64, route: Arc<str>, began: Duration, client: Leg) -> Self {
         Self {
@@ -54,14 +53,14 @@ impl Account {
             wanted: None,
             upstream: None,
             connect: None,
-            up: Carried::default(),
-            down: Carried::default(),
+            up: Traffic::default(),
+            down: Traffic::default(),
             ended: Ended { by: Party::Gate, how: How::Failed, detail: None },
         }
     }
 
-    /// Whether every byte that was received from either side is acknowledged by the other's kernel,
-    /// and both sides saw the other's end as what it was: a FIN.
+    /// Whether every byte received from either side was acknowledged by the other side's kernel,
+    /// and both sides ended with a FIN that was passed on.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.ended.how == How::Fin && self.up.is_complete() && self.down.is_complete()
@@ -74,70 +73,72 @@ impl Account {
 pub struct Leg {
     /// Our address.
     pub local: Option<SocketAddr>,
-    /// The other side's.
+    /// The peer's address.
     pub peer: Option<SocketAddr>,
-    /// The settings that were asked for of this leg, as the kernel granted them: the option's name in the
-    /// manual, and its value, with its unit where it has one. Empty where all is the kernel's own choice.
+    /// The options requested for this leg, as the kernel granted them: each option's name in the
+    /// manual and its value, with its unit if it has one. Empty if none was requested.
     pub granted: Vec<(&'static str, String)>,
-    /// The smoothed round trip, at the end.
+    /// The smoothed round-trip time, when the flow ended.
     pub rtt: Option<Duration>,
-    /// Segments that we had to send again.
+    /// Segments that our kernel retransmitted.
     pub retransmitted_segments: Option<u32>,
 }
 
-/// What one direction carried.
+/// What passed through one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Carried {
-    /// Bytes that were read from the one side.
+pub struct Traffic {
+    /// Bytes read from this direction's source.
     pub received: u64,
-    /// Of those, bytes that our kernel took for the other side.
+    /// Of those, bytes written to the other side.
     pub written: u64,
-    /// Of those, bytes that the other side's kernel acknowledged. `None` where it cannot be known.
+    /// Of those, bytes that the other side's kernel acknowledged. `None` if the kernel does not
+    /// say.
     pub acked: Option<u64>,
-    /// How the one side ended; `None` if it had not.
+    /// How the source ended; `None` if it had not.
     pub end: Option<End>,
-    /// What held the sending of this direction back for the longest time, and for how long. `None`
-    /// where the kernel did not say.
+    /// What limited this direction for the longest time, and for how long. `None` if the kernel did
+    /// not say.
     pub limited_by: Option<(LimitedBy, Duration)>,
 }
 
-impl Carried {
-    /// Whether the one side ended with a FIN, and all that it sent is acknowledged by the other.
+impl Traffic {
+    /// Whether the source ended with a FIN, and the other side's kernel acknowledged all of its
+    /// bytes.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.end == Some(End::Fin) && self.acked == Some(self.received)
     }
 }
 
-impl From<pump::Carried> for Carried {
-    /// With nothing known of what became of the written bytes.
-    fn from(carried: pump::Carried) -> Self {
-        let pump::Carried { received, written, end } = carried;
+impl From<pump::Traffic> for Traffic {
+    /// Leaves unknown what became of the written bytes.
+    fn from(traffic: pump::Traffic) -> Self {
+        let pump::Traffic { received, written, end } = traffic;
         Self { received, written, end, ..Self::default() }
     }
 }
 
-/// Who ended a flow, and how.
+/// Which party ended a flow, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ended {
-    /// Who: of two that ended well, the first.
+    /// The party. If both ended with a FIN, the first.
     pub by: Party,
     /// How.
     pub how: How,
-    /// What is known beyond that: the error's text.
+    /// The text of the error, if there was one.
     pub detail: Option<String>,
 }
 
 impl Ended {
-    /// Ended so, and nothing more is known.
+    /// An end without an error text.
     #[must_use]
     pub fn new(by: Party, how: How) -> Self {
         Self { by, how, detail: None }
     }
 
-    /// Ended so, with the text of an error.
+    /// An end with the text of an error.
     #[must_use]
     pub fn because(by: Party, how: How, detail: impl fmt::Display) -> Self {
         Self { by, how, detail: Some(detail.to_string()) }
@@ -157,11 +158,11 @@ impl fmt::Display for Ended {
 /// A party of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Party {
-    /// The side that connected to us.
+    /// The client, which connected to us.
     Client,
-    /// The side that we connected to.
+    /// The upstream, which we connected to.
     Upstream,
-    /// Ourselves.
+    /// The gate itself.
     Gate,
 }
 
@@ -181,50 +182,49 @@ impl fmt::Display for Party {
 pub enum How {
     /// Both sides ended with a FIN, and each was passed on.
     Fin,
-    /// One side reset its connection, or vanished from it; the other was reset after all that had
-    /// come before.
+    /// One side reset its connection or stopped answering. The gate reset the other one, after
+    /// delivering everything received before.
     Reset,
     /// The upstream refused the connection.
     Refused,
-    /// No way led there.
+    /// There was no route to the upstream.
     Unreachable,
-    /// Nobody answered in time.
+    /// The upstream did not answer the connect in time.
     ConnectTimeout,
-    /// Its name has no address.
+    /// The upstream's name has no address.
     Unresolved,
-    /// The client's address is not on the route's list, or the destination is none that the route may
-    /// reach.
+    /// The route does not allow the client's address, or the destination.
     NotAllowed,
-    /// As many flows as there may be were open.
+    /// The limit of open flows was reached.
     TooManyFlows,
-    /// As many flows of this client as there may be were open.
+    /// The limit of open flows of one client was reached.
     TooManyOfClient,
-    /// As many connections as may be were being opened.
+    /// The limit of simultaneous connection attempts was reached.
     TooManyDials,
-    /// The destination is the gate itself, or leads back to it.
+    /// The destination is the gate itself, or leads back to the gate.
     Loop,
-    /// What the client asked cannot be understood.
+    /// The client's request is malformed.
     BadRequest,
-    /// The client did not say who it is, or not truly.
+    /// The client sent no credentials, or wrong ones.
     Unauthenticated,
-    /// The client did not say in time what it wants.
+    /// The client did not send its request in time.
     RequestTimeout,
-    /// Nothing moved for as long as the route allows.
+    /// No byte moved within the route's idle time-out.
     Idle,
-    /// A side that had bytes to take took none for as long as the route allows.
+    /// One side did not accept pending bytes within the route's time-out.
     Stalled,
-    /// All was handed to the kernel, and a side did not acknowledge it in time.
+    /// Everything was written, and one side did not acknowledge it in time.
     Unacked,
-    /// The gate was told to stop.
+    /// The gate was stopped.
     Stopped,
     /// There were no descriptors left.
     NoDescriptors,
-    /// Something else failed: see the detail. It stays the last of these.
+    /// Something else failed: see the detail. This stays the last variant.
     Failed,
 }
 
 impl How {
-    /// All of them, in the order of their declaration.
+    /// All variants, in the order of their declaration.
     pub const ALL: [Self; 20] = [
         Self::Fin,
         Self::Reset,
@@ -248,7 +248,7 @@ impl How {
         Self::Failed,
     ];
 
-    /// One word for it, the same in a log, in JSON and in the names of statistics.
+    /// The name of the variant in logs, in JSON and in the names of statistics.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -307,8 +307,8 @@ impl fmt::Display for How {
 mod tests {
     use super::*;
 
-    fn carried(received: u64, acked: Option<u64>, end: Option<End>) -> Carried {
-        Carried { received, written: received, acked, end, limited_by: None }
+    fn traffic(received: u64, acked: Option<u64>, end: Option<End>) -> Traffic {
+        Traffic { received, written: received, acked, end, limited_by: None }
     }
 
     #[test]
@@ -317,15 +317,15 @@ mod tests {
         let mut account = Account::begin(1, "db".into(), Duration::ZERO, leg);
         assert!(!account.is_complete(), "nothing happened yet");
         account.ended = Ended::new(Party::Client, How::Fin);
-        account.up = carried(5, Some(5), Some(End::Fin));
-        account.down = carried(0, Some(0), Some(End::Fin));
+        account.up = traffic(5, Some(5), Some(End::Fin));
+        account.down = traffic(0, Some(0), Some(End::Fin));
         assert!(account.is_complete());
         for down in [
-            carried(7, Some(6), Some(End::Fin)),
-            carried(7, None, Some(End::Fin)),
-            carried(7, Some(7), Some(End::Reset)),
-            carried(7, Some(7), Some(End::Unknown)),
-            carried(7, Some(7), None),
+            traffic(7, Some(6), Some(End::Fin)),
+            traffic(7, None, Some(End::Fin)),
+            traffic(7, Some(7), Some(End::Reset)),
+            traffic(7, Some(7), Some(End::Unknown)),
+            traffic(7, Some(7), None),
         ] {
             assert!(!Account { down, ..account.clone() }.is_complete());
         }

@@ -1,23 +1,24 @@
-//! The words for how far bytes came, and for how a stream ended.
+//! How far bytes came, and how a stream ended.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::sample::State;
 
-/// How far the bytes of a connection are known to have come. Later is stronger.
+/// How far the bytes of a connection are known to have come. A later level is stronger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Delivery {
-    /// The local kernel accepted the bytes: `write` returned. They may still be thrown away.
+    /// The local kernel accepted the bytes: `write` returned. They may still be discarded.
     Written,
     /// The bytes left the send queue for the device at least once. They may still be lost.
     Sent,
     /// The peer's *kernel* acknowledged the bytes. Its program may not have read them.
     Acked,
-    /// Acked, and the peer's FIN came after ours was acknowledged. It does not say that its program
-    /// read anything: it may have half-closed early, or be a proxy.
+    /// Acked, and the peer's FIN came after ours was acknowledged. It does not prove that the
+    /// peer's program read anything: the program may have half-closed early, or be a proxy.
     Closed,
-    /// The peer's *program* said so, in a protocol that has such an answer. TCP alone has none.
+    /// The peer's *program* confirmed the bytes, by a message of its protocol. TCP itself has no
+    /// such message.
     Confirmed,
 }
 
@@ -33,7 +34,8 @@ impl fmt::Display for Delivery {
     }
 }
 
-/// How the peer's direction had ended when we finished, if it had. [`End`] is what a read observed.
+/// How the peer's direction had ended, if it had, when our finish ended. [`End`] is what a read
+/// observed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PeerEnd {
@@ -44,9 +46,9 @@ pub enum PeerEnd {
     Fin,
     /// It reset the connection, or our kernel gave it up with an error.
     Reset,
-    /// It did not answer until the deadline.
+    /// It did not end its direction before the deadline.
     Silent,
-    /// Its stream ended, and nothing can be said about how.
+    /// Its stream ended, and how is not known.
     Unknown,
 }
 
@@ -70,17 +72,17 @@ impl fmt::Display for PeerEnd {
 pub struct Receipt {
     /// The highest level that *all* written bytes reached.
     pub level: Delivery,
-    /// Bytes that the local kernel accepted over the life of the connection; `None` where others
-    /// wrote them.
+    /// Bytes that the local kernel accepted over the life of the connection; `None` if others may
+    /// have written some.
     pub written: Option<u64>,
-    /// Of those, bytes that left the send queue at least once; `None` where it cannot be known.
+    /// Of those, bytes that left the send queue at least once; `None` if the kernel does not say.
     pub sent: Option<u64>,
-    /// Of those, bytes that the peer's kernel acknowledged; `None` where it cannot be known.
+    /// Of those, bytes that the peer's kernel acknowledged; `None` if the kernel does not say.
     pub acked: Option<u64>,
-    /// Bytes that the peer's kernel is not known to have, known also where `written` is not. `None`
-    /// where the kernel does not count them: Unix sockets, MPTCP.
+    /// Bytes written and not acknowledged; known even if `written` is not. `None` if the kernel
+    /// does not count them: Unix sockets, MPTCP.
     pub unacked: Option<u64>,
-    /// Bytes of the peer that arrived while finishing and were thrown away.
+    /// Bytes from the peer that arrived while finishing and were discarded.
     pub drained: u64,
     /// How the peer ended.
     pub peer: PeerEnd,
@@ -89,7 +91,7 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// A receipt of this level that knows no counts and no peer, and took no time.
+    /// A receipt of this level with all counts unknown, an unknown peer end, and no time taken.
     #[must_use]
     pub const fn new(level: Delivery) -> Self {
         Self {
@@ -112,12 +114,13 @@ impl fmt::Display for Receipt {
             (Some(written), Some(acked), _) => write!(f, "{acked} of {written} bytes acked")?,
             (Some(written), None, _) => write!(f, "{written} bytes written, acked unknown")?,
             (None, _, Some(unacked)) => write!(f, "{unacked} bytes left unacked")?,
-            (None, _, None) => write!(f, "bytes acked unknown")?,
+            (None, _, None) => write!(f, "acked bytes unknown")?,
         }
         match self.peer {
             PeerEnd::Open => write!(f, ", peer still connected")?,
             PeerEnd::Silent => write!(f, ", peer silent")?,
-            PeerEnd::Fin | PeerEnd::Reset | PeerEnd::Unknown => {
+            PeerEnd::Unknown => write!(f, ", peer's end unknown")?,
+            PeerEnd::Fin | PeerEnd::Reset => {
                 write!(f, ", peer ended with {}", self.peer)?;
             }
         }
@@ -131,11 +134,12 @@ impl fmt::Display for Receipt {
 pub enum End {
     /// The peer ended its direction with a FIN after the last byte we read.
     Fin,
-    /// The connection was reset: bytes may be missing, however clean the end looked.
+    /// The connection was reset: bytes may be missing, even if the end looked clean.
     Reset,
-    /// The transport ended well, a layer above it did not (TLS without `close_notify`).
+    /// The transport ended with a FIN, but a layer above it did not end (TLS without
+    /// `close_notify`).
     Truncated,
-    /// Nothing can be said: MPTCP, or a descriptor whose earlier reads we did not see.
+    /// Not known: over MPTCP, or if others may have read from the descriptor before us.
     Unknown,
 }
 
@@ -150,16 +154,17 @@ impl fmt::Display for End {
     }
 }
 
-/// Which kind of stream socket it is: what can be known differs.
+/// The kind of a stream socket. It decides what can be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Plain TCP: all of this is known.
+    /// Plain TCP: everything is known.
     Tcp,
-    /// Multipath TCP (RFC 8684): its counters do not tell a FIN from a reset, nor what was acked.
+    /// Multipath TCP (RFC 8684): its counters cannot distinguish a FIN from a reset, and do not
+    /// show what was acked.
     Mptcp,
-    /// A Unix stream socket (`unix(7)`). What is written lies in the peer's queue at once; the
-    /// kernel tells when the peer's *program* has read all of it, and nothing in between.
+    /// A Unix stream socket (`unix(7)`). Written bytes are in the peer's receive queue at once. The
+    /// kernel reports when the peer's *program* has read all of them, and nothing in between.
     Unix,
     /// Any other stream socket, such as `vsock(7)`.
     Other,
@@ -176,29 +181,31 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What is known when a stream has come to its end: `read` returned 0, or the kernel says that
-/// nothing more will come.
+/// What is known when a stream has ended: `read` returned 0, or the kernel says that nothing more
+/// will arrive.
 ///
-/// On Linux a reset is reported once. Whoever takes it, a failed write or `SO_ERROR`, leaves the
-/// reader with data and then a clean-looking 0. Over TCP the kernel's count of received bytes tells
-/// the two apart: it counts a FIN as one byte, and a reset as none (`tcpi_bytes_received`, RFC 4898
-/// tcpEStatsAppHCThruOctetsReceived). Over a Unix socket there is no such count, only the report.
+/// Linux reports a reset once. If a failed write or `SO_ERROR` takes that report, the reader gets
+/// the remaining data and then 0, which looks like a clean end. Over TCP the kernel's count of
+/// received bytes distinguishes the two: it counts a FIN as one byte, and a reset as none
+/// (`tcpi_bytes_received`, RFC 4898 tcpEStatsAppHCThruOctetsReceived). A Unix socket has no such
+/// count, only the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndEvidence {
     /// The kind of socket.
     pub kind: Kind,
     /// Bytes read since the connection began; `None` when others may have read before us.
     pub read: Option<u64>,
-    /// Urgent bytes stay in the stream (`SO_OOBINLINE`), from before the first. Otherwise one of
-    /// them may have been passed over, and looks like a FIN.
+    /// Urgent bytes stay in the stream (`SO_OOBINLINE`), and did from the start. Otherwise the
+    /// reader may have skipped one, which then looks like a FIN.
     pub urgent_inline: bool,
-    /// Bytes that wait to be read (`SIOCINQ`): 0 after a read that returned 0.
+    /// Unread bytes (`SIOCINQ`): 0 after a read that returned 0.
     pub unread: u64,
-    /// The kernel's count; `None` on a kernel without the field (before 4.1), or another kind.
+    /// The kernel's count of received bytes; `None` on a kernel without it (before 4.1), or for a
+    /// kind other than TCP.
     pub received: Option<u64>,
     /// The connection's state; `None` for another kind than TCP.
     pub state: Option<State>,
-    /// Somebody was told of an error before: a write of ours failed.
+    /// The kernel has already reported an error: one of our writes failed with it.
     pub error_taken: bool,
 }
 
@@ -218,7 +225,7 @@ impl EndEvidence {
         match self.state {
             // Only a FIN leads to these (RFC 9293 section 3.3.2).
             Some(State::CloseWait | State::LastAck | State::Closing) => return End::Fin,
-            // The peer may still send: somebody here shut the reading side down.
+            // The peer may still send: a program on this host shut down the reading side.
             Some(State::Established | State::FinWait1 | State::FinWait2) => return End::Unknown,
             _ => {}
         }

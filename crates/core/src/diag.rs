@@ -1,38 +1,38 @@
-//! What the kernel tells of another program's TCP socket: `struct inet_diag_msg` and its attributes
-//! (`sock_diag(7)`, `include/uapi/linux/inet_diag.h`).
+//! What the kernel reports about another program's TCP socket: `struct inet_diag_msg` and its
+//! attributes (`sock_diag(7)`, `include/uapi/linux/inet_diag.h`).
 //!
-//! As with [`crate::sample`], what this kernel did not send is `None`, never zero.
+//! As in [`crate::sample`], what this kernel did not send is `None`, never 0.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::sample::{State, TcpInfo};
 
-/// A TCP socket, as a dump or a message of its destruction shows it.
+/// A TCP socket, as a dump or a message about its destruction shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Socket {
-    /// `idiag_state`. A destroyed socket's is [`State::Close`], however it got there.
+    /// `idiag_state`. For a destroyed socket always [`State::Close`].
     pub state: State,
-    /// Its own address. An IPv4 address that a socket of IPv6 uses (`::ffff:192.0.2.1`) is given as
-    /// what it is. Of a destroyed socket that was aborted (`SO_LINGER` of 0, or a `connect` that
-    /// failed) only the port is left; its counters are zero then.
+    /// Its local address. An IPv4-mapped address (`::ffff:192.0.2.1`) is shown as IPv4. An aborted
+    /// and destroyed socket (`SO_LINGER` of 0, or a failed `connect`) keeps only the port, and its
+    /// counters are 0.
     pub local: SocketAddr,
-    /// The peer's; unspecified, with port 0, where there is none. Of an aborted socket only the
-    /// address is left.
+    /// The peer's address; unspecified, with port 0, without a peer. An aborted socket keeps only
+    /// the IP address.
     pub peer: SocketAddr,
-    /// Whether it is a socket of IPv6 that uses IPv4 addresses.
+    /// Whether it is an IPv6 socket that uses IPv4 addresses.
     pub mapped: bool,
-    /// `idiag_cookie`: never given to another socket of this kernel, but for the small one that stands
-    /// for this in [`State::TimeWait`].
+    /// `idiag_cookie`: no other socket of this kernel has it, except the small one that replaces
+    /// this socket in [`State::TimeWait`].
     pub cookie: u64,
     /// `idiag_inode`: 0 when no program has it open.
     pub inode: u32,
-    /// `idiag_rqueue`: bytes received that the program has not read, with the peer's FIN as one; of
-    /// a listening socket, connections not yet accepted.
+    /// `idiag_rqueue`: bytes received that the program has not read, with the peer's FIN as one;
+    /// for a listening socket, the length of its accept queue.
     pub receive_queue: u32,
-    /// `idiag_wqueue`: bytes not yet acked, with our FIN as one; of a listening socket, the limit of
-    /// its queue.
+    /// `idiag_wqueue`: bytes not yet acked, with our FIN as one; for a listening socket, the limit
+    /// of its accept queue.
     pub send_queue: u32,
     /// `INET_DIAG_SKMEMINFO`.
     pub memory: Option<Memory>,
@@ -40,12 +40,14 @@ pub struct Socket {
     pub congestion: Option<String>,
     /// `INET_DIAG_INFO`: `struct tcp_info`.
     pub info: Option<TcpInfo>,
-    /// `tcpi_last_data_recv` of it: how long ago payload came last, to a tick of the kernel's clock (1
-    /// to 10 ms). Where none ever came, how long ago the connection was made, or this machine.
+    /// Its `tcpi_last_data_recv`: how long ago payload was last received, to a tick of the kernel's
+    /// clock (1 to 10 ms). If none was ever received, the time since the connection was made, or
+    /// since boot.
     pub since_data_received: Option<Duration>,
 }
 
-/// What a socket may hold and holds, bytes (`enum` of `SK_MEMINFO_*`, `include/uapi/linux/sock_diag.h`).
+/// A socket's buffer limits and memory in use, in bytes (`enum` of `SK_MEMINFO_*`,
+/// `include/uapi/linux/sock_diag.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Memory {
@@ -55,13 +57,13 @@ pub struct Memory {
     pub send_buffer: u32,
     /// `SK_MEMINFO_WMEM_QUEUED`: what of it is in use.
     pub queued: u32,
-    /// `SK_MEMINFO_DROPS`: segments dropped for want of room.
+    /// `SK_MEMINFO_DROPS`: segments dropped because the receive buffer was full.
     pub drops: u32,
 }
 
 impl Socket {
-    /// Reads the body of a message; `None` when it is no whole `struct inet_diag_msg` of IPv4 or IPv6.
-    /// Attributes that are cut off or unknown are left out.
+    /// Reads the body of a message; `None` when it is no whole `struct inet_diag_msg` of IPv4 or
+    /// IPv6. Truncated and unknown attributes are left out.
     #[must_use]
     pub fn parse(body: &[u8]) -> Option<Self> {
         let (message, attributes) = body.split_at_checked(MESSAGE)?;
@@ -105,8 +107,8 @@ impl Socket {
     }
 }
 
-/// The numbers by which is seen whether anything happened to a socket: a part of what [`Socket`] has,
-/// read without an allocation. `Self::info` has the rest.
+/// The part of a [`Socket`] that shows whether anything happened, parsed without an allocation.
+/// `Self::info` has the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Outline<'a> {
@@ -125,7 +127,7 @@ pub struct Outline<'a> {
 }
 
 impl<'a> Outline<'a> {
-    /// Reads the body of a message; `None` where [`Socket::parse`] gives none.
+    /// Parses the body of a message; `None` where [`Socket::parse`] returns `None`.
     #[must_use]
     pub fn parse(body: &'a [u8]) -> Option<Self> {
         let (message, attributes) = body.split_at_checked(MESSAGE)?;
@@ -140,7 +142,7 @@ impl<'a> Outline<'a> {
     }
 }
 
-/// `INET_DIAG_INFO` of the body of a message, as the kernel sent it; `None` where it has none.
+/// `INET_DIAG_INFO` in the body of a message, as the kernel sent it; `None` without one.
 #[must_use]
 pub fn info_bytes(body: &[u8]) -> Option<&[u8]> {
     Attributes(body.get(MESSAGE..)?).find(|(kind, _)| *kind == INFO).map(|(_, value)| value)
@@ -154,14 +156,14 @@ const CONGESTION: u16 = 4;
 const MEMORY: u16 = 7;
 /// Nine numbers, since Linux 4.6.
 const MEMORY_LENGTH: usize = 36;
-/// Where `tcpi_last_data_recv` lies in `struct tcp_info`.
+/// The offset of `tcpi_last_data_recv` in `struct tcp_info`.
 const LAST_DATA_RECEIVED: usize = 52;
 
 /// `AF_INET` and `AF_INET6`.
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 
-/// Two numbers of 32 bits, the lower one first.
+/// Two 32-bit numbers, the lower one first.
 fn cookie(message: &[u8]) -> u64 {
     u64::from(u32_at(message, 44)) | u64::from(u32_at(message, 48)) << 32
 }
@@ -175,14 +177,14 @@ fn address(family: u8, port: u16, bytes: &[u8]) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip.to_canonical(), port))
 }
 
-/// A name of at most 15 letters (`TCP_CA_NAME_MAX`), which a zero ends.
+/// A name of at most 15 bytes (`TCP_CA_NAME_MAX`), ended by a NUL.
 fn name(value: &[u8]) -> Option<String> {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
     let name = std::str::from_utf8(&value[..end]).ok()?;
     (1..16).contains(&name.len()).then(|| name.to_owned())
 }
 
-/// Attributes of netlink (`struct nlattr`): kind and value. What is cut off ends them.
+/// Netlink attributes (`struct nlattr`): kind and value. A truncated attribute ends the iteration.
 struct Attributes<'a>(&'a [u8]);
 
 impl<'a> Iterator for Attributes<'a> {
@@ -190,7 +192,7 @@ impl<'a> Iterator for Attributes<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         const HEADER: usize = 4;
-        /// `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER` are no part of the kind.
+        /// `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER` are not part of the kind.
         const KIND: u16 = 0x3FFF;
         let header: &[u8; HEADER] = self.0.first_chunk()?;
         let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
@@ -246,7 +248,7 @@ mod tests {
         info[128..136].copy_from_slice(&5001_u64.to_ne_bytes());
         let memory: Vec<u8> = (1..=9_u32).flat_map(u32::to_ne_bytes).collect();
         let mut bytes = message(2);
-        // The first one is nobody's.
+        // The first kind does not exist.
         for (kind, value) in [(999, &b"abc"[..]), (2, &info), (4, b"cubic\0"), (7, &memory)] {
             bytes.extend(attribute(kind, value));
         }
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_left_out() {
+    fn truncated_attributes_are_left_out() {
         let mut bytes = message(2);
         bytes.extend(attribute(2, &[1; 104]));
         bytes.extend(attribute(4, b"reno\0"));
@@ -298,7 +300,7 @@ mod tests {
         })]
 
         #[test]
-        fn no_bytes_are_too_strange(
+        fn no_bytes_make_it_panic(
             family in prop_oneof![Just(2_u8), Just(10), any::<u8>()],
             mut head in prop::collection::vec(any::<u8>(), 0..=MESSAGE),
             attributes in prop::collection::vec(

@@ -1,9 +1,9 @@
 //! Ending a connection so that nothing is lost: half-close, wait for proof, drain, close.
 //!
-//! [`Finish`] decides and does nothing itself. Its driver asks [`Finish::next`] what to do, makes
-//! that one system call, and passes the result to the `on_*` method that [`Action`] names; until
-//! [`Action::Done`]. The descriptor stays open all the while: the kernel gives an orphan up after
-//! seconds to minutes, and one late byte from the peer resets it and takes our last bytes along.
+//! [`Finish`] only decides. Its driver asks [`Finish::next`] what to do, makes that one system
+//! call, and passes the result to the `on_*` method that [`Action`] names, until [`Action::Done`].
+//! The descriptor stays open meanwhile: the kernel gives up an orphan after seconds to minutes, and
+//! one late byte from the peer would reset it and lose our last bytes.
 //!
 //! | Phase | Asks for | By the answer it goes to |
 //! |---|---|---|
@@ -23,28 +23,29 @@
 //! | `LastCount` | `SIOCOUTQ` | `LastUnsent`, or `Done` when nothing is left |
 //! | `LastUnsent` | `SIOCOUTQNSD` | `Done` |
 //!
-//! It begins in `Count` where our FIN is queued already, in `HalfClose` where the connection is
-//! known to be established and no more than Acked is wanted, and in `Inspect` or `LookForEnd`
-//! otherwise. [`Finish::abort`] begins in `Count` and never half-closes: it waits for an empty queue,
-//! so that the reset which follows comes after everything.
+//! It begins in `Count` if our FIN is already queued, in `HalfClose` if the connection is known to
+//! be established and no more than Acked is wanted, and otherwise in `Inspect` or `LookForEnd`.
+//! [`Finish::abort`] begins in `Count` and never half-closes: it waits for an empty queue, so that
+//! the reset follows after all bytes.
 //!
-//! What is claimed, and why it is sound on Linux:
+//! What each level needs, and why that is proof on Linux:
 //!
 //! - **Acked** over TCP needs our FIN known to be queued (`shutdown` succeeded on an established
 //!   connection) and `SIOCOUTQ` at most 1, the FIN itself; without such a FIN only 0, and only if
 //!   the connection was seen established. In `SYN_SENT` the counter is 0 with bytes pending, and
 //!   after a reset it can be 1 with the last data byte lost: both are excluded by asking for the FIN.
-//! - The machine waits on until the FIN too is acknowledged: from then on closing cannot truncate
-//!   what a Linux peer reads, even if closing emits a reset. If the deadline comes first, the
-//!   bytes are acked all the same.
-//! - **Acked** over a Unix socket is claimed when the queue is empty and, looked at in this order,
-//!   no error is pending. The kernel sets the error before it discards unread bytes
-//!   (`unix_release_sock`), so the peer's program has read everything: more than the word asks for.
-//!   `SIOCOUTQ` counts memory there, so that nothing is said of a part.
-//! - **Closed** needs the peer's FIN after that. Where its FIN was there before ours was
-//!   acknowledged the level stays Acked. A FIN that overtakes the acknowledgement within a single
-//!   wake-up cannot be told from one that follows it, and counts as following.
-//! - Over MPTCP and other kinds nothing is claimed; the same is done, so that nothing is lost.
+//! - The machine goes on waiting until the FIN is acknowledged too: from then on closing cannot
+//!   truncate what a Linux peer reads, even if it sends a reset. If the deadline comes first, the
+//!   bytes are still acked.
+//! - **Acked** over a Unix socket needs an empty queue and, checked after that, no pending error.
+//!   The kernel sets the error before it discards unread bytes (`unix_release_sock`), so the peer's
+//!   program has read everything, which is more than Acked requires. `SIOCOUTQ` counts memory
+//!   there, so nothing is known about a part of the bytes.
+//! - **Closed** needs the peer's FIN after that. If the peer's FIN came before it acknowledged
+//!   ours, the level stays Acked. If both arrive within one wake-up, their order is not known, and
+//!   the FIN counts as the later one.
+//! - Over MPTCP and other kinds nothing is proven; the same steps are taken, so that no bytes are
+//!   lost.
 
 mod state;
 mod timer;
@@ -60,8 +61,9 @@ pub use types::{Action, Drain, Drained, Facts, FinishOptions, Unproven, Wake, Wo
 
 /// The machine. See the [module](self) for its table.
 ///
-/// Times are durations since an arbitrary start, the same for all calls. An answer to what was not
-/// asked is a fault of the driver: it changes nothing, and fails where assertions are on.
+/// Times are durations since an arbitrary start, the same for all calls. A result that the machine
+/// did not ask for is a bug of the driver: it changes nothing, and panics if debug assertions are
+/// on.
 #[derive(Clone, Debug)]
 pub struct Finish {
     options: FinishOptions,
@@ -72,9 +74,9 @@ pub struct Finish {
     connection: Connection,
     our_fin: OurFin,
     peer_fin: PeerFin,
-    /// How the peer's direction ended, as far as we have met its end.
+    /// How the peer's direction ended, as far as we have read to its end.
     peer: PeerEnd,
-    /// The last answer of `SIOCOUTQ`, FIN included.
+    /// The last result of `SIOCOUTQ`, our FIN included.
     queue: Option<u32>,
     unsent: Option<u32>,
     /// No error was pending after the queue of a Unix socket was seen empty.
@@ -83,7 +85,7 @@ pub struct Finish {
     drained: u64,
     deadline: Deadline,
     timer: Timer,
-    /// The peer had ended before, and the last wait brought one more event of that kind.
+    /// The peer had ended before, and the last wait reported an end again.
     ended_again: bool,
 }
 
@@ -101,7 +103,7 @@ impl Finish {
         Self::begin(facts, options, Ending::HalfClose, now, phase)
     }
 
-    /// Begins to end a connection by a reset, after all that was written is acknowledged. The driver
+    /// Begins to end a connection by a reset, after all written bytes are acknowledged. The driver
     /// resets it when the machine is done, whatever was proven.
     #[must_use]
     pub fn abort(facts: Facts, deadline: Duration, now: Duration) -> Self {
@@ -109,7 +111,8 @@ impl Finish {
         Self::abort_with(facts, options, now)
     }
 
-    /// As [`Finish::abort`], by the deadline of `options`, and its patience.
+    /// [`Finish::abort`] with the deadline of `options`, and
+    /// [`FinishOptions::patient`](field@FinishOptions::patient).
     #[must_use]
     pub fn abort_with(facts: Facts, options: FinishOptions, now: Duration) -> Self {
         let options = FinishOptions { want: Delivery::Acked, drain: Drain::Keep, ..options };
@@ -196,12 +199,13 @@ impl Finish {
                 self.timer.set_for_handshake();
                 self.phase = Phase::AwaitHandshake { until: self.timer.until(self.deadline.at()) };
             }
-            // A FIN that another process queued: without our own record only an empty queue proves.
+            // Another process queued the FIN: without our own record only an empty queue is proof.
             State::FinWait1 | State::FinWait2 | State::Closing | State::LastAck => {
                 self.connection = Connection::Established;
                 self.phase = Phase::Count;
             }
-            // It was there and is gone before we ended our direction: not by an orderly close.
+            // The connection existed and is gone before we ended our direction: it was not closed
+            // in order.
             _ if self.facts.connected => self.on_reset(),
             _ => self.give_up(Unproven::NotConnected),
         }
@@ -209,19 +213,19 @@ impl Finish {
 
     fn on_round_trip(&mut self, info: &TcpInfo) {
         self.timer.set_rtt(info.rtt_us);
-        // In these the peer's FIN has not come, and ours is queued.
+        // In these states the peer's FIN has not come, and ours is queued.
         if matches!(info.state, State::FinWait1 | State::FinWait2) {
             self.peer_fin.on_open();
         }
-        // Gone: by the last acknowledgement, or by a reset behind the peer's FIN, which nothing else
-        // reports. The next count does, as it comes after.
+        // The connection is gone: by the last acknowledgement, or by a reset after the peer's FIN,
+        // which nothing else reports. The next count shows which.
         if info.state == State::Close {
             self.connection = Connection::Gone;
             self.timer.expired = false;
             self.phase = Phase::Count;
             return;
         }
-        // Asked right after the half-close, the state says whether counting can bring anything.
+        // Right after the half-close, the state shows whether a count can be of use.
         let waits = matches!(info.state, State::FinWait1 | State::Closing | State::LastAck);
         self.phase = if self.queue.is_some() || waits { self.wait() } else { Phase::Count };
     }
@@ -249,7 +253,7 @@ impl Finish {
             return self.on_reset();
         }
         self.our_fin = OurFin::Queued;
-        // Over TCP it succeeds in SYN_SENT too, so that the state is asked for first.
+        // Over TCP it also succeeds in SYN_SENT, so the state was inspected first.
         if self.facts.kind != Kind::Tcp {
             self.connection = Connection::Established;
         }
@@ -290,7 +294,7 @@ impl Finish {
         self.phase = if self.options.want == Delivery::Sent && self.facts.kind == Kind::Tcp {
             Phase::CountUnsent
         } else if queue == 0 && self.facts.kind == Kind::Unix && !self.read_by_peer {
-            // The error is reported once, and may have been reported before.
+            // The kernel reports the error once, and may have reported it before.
             match (self.peer, self.facts.connected || self.peer_fin.was_open()) {
                 (PeerEnd::Reset, _) => return self.on_reset(),
                 (_, true) => Phase::CheckError,
@@ -305,7 +309,7 @@ impl Finish {
         if self.queue != Some(0) || self.waits_for_peer() {
             self.look_or_wait()
         } else if self.readable != Readable::No && self.may_drain() {
-            // One last look, so that closing does not turn into a reset over unread bytes.
+            // A last check, so that unread bytes do not turn the close into a reset.
             Phase::Drain
         } else {
             Phase::Done(None)
@@ -361,13 +365,13 @@ impl Finish {
                     self.phase = Phase::Done(None);
                 }
                 Kind::Tcp => self.phase = Phase::ClassifyEnd { unread: 0 },
-                // If there was an error, a `recv` would have reported it by failing.
+                // With a pending error, `recv` would have failed.
                 Kind::Unix | Kind::Mptcp | Kind::Other => self.on_peer_end(0, None, false),
             },
         }
     }
 
-    /// Nothing more is there to be read now, or no more is to be read.
+    /// There is nothing more to read now, or nothing more should be read.
     fn after_drain(&mut self) {
         self.readable = Readable::No;
         let counted = self.facts.kind != Kind::Other && self.queue == Some(0);
@@ -387,7 +391,8 @@ impl Finish {
         let evidence = EndEvidence {
             kind: self.facts.kind,
             read: self.facts.read.map(|read| read + self.drained),
-            // Where the bytes read are known, the stream is ours, and keeps them in place.
+            // If the count of bytes read is known, the stream is ours and keeps urgent bytes
+            // inline.
             urgent_inline: true,
             unread,
             received: info.and_then(|info| info.bytes_received),
@@ -395,14 +400,14 @@ impl Finish {
             error_taken,
         };
         self.readable = Readable::No;
-        // With everything proven the last count stands.
+        // If everything is proven, the last count stays valid.
         let counted = self.facts.kind != Kind::Other;
         let proven = self.queue == Some(0) && (self.facts.kind != Kind::Unix || self.read_by_peer);
         self.phase = if counted && !proven { Phase::Count } else { Phase::Done(None) };
         match evidence.classify() {
             End::Fin => {
                 self.peer = PeerEnd::Fin;
-                // With the peer's FIN there and ours not acknowledged it is one of these.
+                // In these states the peer's FIN came and ours is not acknowledged.
                 match info.map(|info| info.state) {
                     Some(State::Closing | State::LastAck | State::CloseWait) => {
                         self.peer_fin.on_early();
@@ -426,7 +431,8 @@ impl Finish {
         };
         self.timer.on_wake(now, until, woken.blind);
         let may_read = match self.readable {
-            // An edge reports all that is there. Without one, what came before is not known.
+            // An edge reports everything there is to read. Without one, earlier bytes are not
+            // known.
             Readable::Unknown => self.facts.registered && self.timer.expired,
             Readable::No => false,
             Readable::Maybe => true,
@@ -488,8 +494,8 @@ impl Finish {
         Phase::Wait { until: self.timer.until(self.deadline.at()), wake: self.wake() }
     }
 
-    /// While the peer has not ended, `poll` sleeps. It is enough where its end is what is waited
-    /// for, and at first, since most peers answer our end with theirs.
+    /// `poll` sleeps until the peer ends its direction. That is enough while the machine waits for
+    /// that end, and at first, since most peers answer our FIN with theirs.
     fn wake(&self) -> Wake {
         let enough = self.timer.is_quiet() || self.queue == Some(0);
         if enough && self.peer == PeerEnd::Open {
@@ -506,7 +512,7 @@ impl Finish {
     /// What was proven, once [`Finish::next`] says [`Action::Done`].
     ///
     /// # Errors
-    /// The reason why less than the wanted level was proven, with the receipt of what was.
+    /// Why less than the wanted level was proven, and the receipt of what was proven.
     pub fn outcome(&self, now: Duration) -> Result<Receipt, (Unproven, Receipt)> {
         let receipt = self.receipt(now);
         if receipt.level >= self.options.want {
@@ -519,14 +525,14 @@ impl Finish {
         Err((self.phase.gave_up().unwrap_or(otherwise), receipt))
     }
 
-    /// What is proven so far.
+    /// The receipt of what is proven so far.
     #[must_use]
     pub fn receipt(&self, now: Duration) -> Receipt {
         let written = self.facts.written;
         let unacked = self.unacked();
         let of_written = |rest: Option<u64>| Some(written?.saturating_sub(rest?));
         let all_sent = match self.facts.kind {
-            // What is written lies in the peer's queue.
+            // Written bytes are in the peer's receive queue.
             Kind::Unix => self.connection != Connection::NotSeen,
             _ => unacked == Some(0) || self.unsent() == Some(0),
         };
@@ -556,7 +562,7 @@ impl Finish {
         self.our_fin != OurFin::NotQueued
     }
 
-    /// Bytes that the peer's kernel is not known to have, where the queue can tell.
+    /// Unacked bytes, if the queue shows them.
     fn unacked(&self) -> Option<u64> {
         let queue = self.queue.filter(|_| self.connection != Connection::NotSeen)?;
         match self.facts.kind {
@@ -566,13 +572,13 @@ impl Finish {
         }
     }
 
-    /// Bytes that did not leave, where the kernel can tell.
+    /// Bytes not sent yet, if the kernel counts them.
     fn unsent(&self) -> Option<u64> {
         let known = self.connection != Connection::NotSeen && self.facts.kind == Kind::Tcp;
         self.unsent.filter(|_| known).map(|unsent| self.without_fin(unsent))
     }
 
-    /// Our FIN is the last of what is queued: while anything is, it is among it.
+    /// Our FIN is last in the queue: while anything is queued, the FIN is.
     fn without_fin(&self, queue: u32) -> u64 {
         u64::from(if self.fin_queued() { queue.saturating_sub(1) } else { queue })
     }
@@ -581,27 +587,27 @@ impl Finish {
         self.unacked() == Some(0)
     }
 
-    /// The peer's end is still to come, and is wanted. For a kind that counts nothing its end is all
-    /// that can be waited for.
+    /// The peer has not ended, and its end is wanted. For a kind without counts, its end is all
+    /// that one can wait for.
     fn waits_for_peer(&self) -> bool {
         let wanted = self.options.want >= Delivery::Closed || self.facts.kind == Kind::Other;
         wanted && self.peer == PeerEnd::Open
     }
 
-    /// Our half-close succeeded, so that there was no reset before; and a `recv` of ours reports one
-    /// that came after it, unless another reader or writer was told of it.
+    /// Our half-close succeeded, so there was no reset before it. Our own `recv` reports a later
+    /// reset, unless the kernel reported it to another reader or writer.
     fn recv_reports_reset(&self) -> bool {
         self.facts.alone && self.our_fin == OurFin::Queued
     }
 
-    /// Our half-close raises an edge by itself (`inet_shutdown` and `unix_shutdown` of the kernel):
-    /// there is nothing to ask before the peer answers.
+    /// Our half-close itself raises an edge (`inet_shutdown` and `unix_shutdown` in the kernel):
+    /// there is nothing to check before the peer answers.
     fn half_close_raises_edge(&self) -> bool {
         let ours = self.facts.registered && self.our_fin != OurFin::QueuedBefore;
         ours && matches!(self.facts.kind, Kind::Tcp | Kind::Unix)
     }
 
-    /// Before its first wait a driver without edges needs to know how long a peer takes to answer.
+    /// Before its first wait, a driver without edges needs the round-trip time.
     fn asks_round_trip(&self) -> bool {
         let first = !self.timer.knows_rtt() && (self.timer.is_blind() || !self.facts.registered);
         first && self.facts.kind == Kind::Tcp

@@ -1,11 +1,11 @@
-//! What earlier races told of a host's addresses: RFC 8305 section 4, with an end to it.
+//! What earlier races showed about a host's addresses (RFC 8305 section 4), for a limited time.
 //!
-//! The next race begins with what worked. So that those that live share the load all the same, every
-//! [`TRIAL_PERIOD`]th race of a host may try an address of which nothing is known: see
-//! [`crate::race`]. What is known of an address holds for the source address that it was learned
-//! with, and so not in another network, and for [`EXPIRY`] or [`EXPIRY_OF_FAILURES`].
+//! The next race begins with an address that worked. So that working addresses still share the
+//! load, every [`TRIAL_PERIOD`]th race of a host may try an address of which nothing is known: see
+//! [`crate::race`]. A note about an address is valid only for the source address it was learned
+//! with, and so not in another network. It expires after [`EXPIRY`] or [`EXPIRY_OF_FAILURES`].
 //!
-//! It has no clock: `now` is the time since the history began.
+//! The history has no clock: `now` is the time since it was created.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,23 +13,23 @@ use std::time::Duration;
 
 use crate::race::{Candidate, Standing, Verdict};
 
-/// How long what was learned of an address holds.
+/// How long a note about an address is valid.
 pub const EXPIRY: Duration = Duration::from_secs(600);
 
-/// How long it holds that an address failed, which somebody said: to ask again costs a round trip, and
-/// a service that starts again is missed as long as nobody does.
+/// How long a note is valid that says an address refused or was unreachable. Trying again costs one
+/// round trip; not trying misses a service that has restarted.
 pub const EXPIRY_OF_FAILURES: Duration = Duration::from_secs(60);
 
-/// One race of a host in so many may be a trial.
+/// One in this many races of a host may be a trial.
 pub const TRIAL_PERIOD: u32 = 4;
 
-/// How many hosts are remembered; then the one unused for longest is forgotten.
+/// How many hosts are remembered. Beyond that, the least recently used is forgotten.
 pub const MOST_HOSTS: usize = 1024;
 
-/// How many addresses of a host are remembered; then what was learned first is forgotten.
+/// How many addresses of a host are remembered. Beyond that, the oldest note is forgotten.
 pub const MOST_ADDRESSES: usize = 64;
 
-/// A history: see the module's text.
+/// The results of earlier races, by host: see the [module](self).
 #[derive(Clone, Debug, Default)]
 pub struct History {
     hosts: HashMap<String, Host>,
@@ -42,24 +42,24 @@ struct Host {
     notes: Vec<Note>,
 }
 
-/// What was learned of an address.
+/// What a race showed about an address.
 #[derive(Clone, Copy, Debug)]
 struct Note {
     address: SocketAddr,
     source: IpAddr,
     standing: Standing,
-    /// When it holds no more.
-    ends: Duration,
+    /// When this note expires.
+    expires: Duration,
 }
 
 impl History {
-    /// Whether the race of this host that now begins may be a trial.
+    /// Whether the next race of this host may be a trial.
     #[must_use]
     pub fn trial_is_due(&self, host: &str) -> bool {
         self.hosts.get(host).is_some_and(|host| host.races.is_multiple_of(TRIAL_PERIOD))
     }
 
-    /// What is known of an address of this host, seen from this source address.
+    /// What is known of this host's address, when connecting from this source address.
     #[must_use]
     pub fn standing(
         &self,
@@ -70,11 +70,11 @@ impl History {
     ) -> Standing {
         let notes = self.hosts.get(host).map_or(&[][..], |host| &host.notes);
         let note = notes.iter().find(|note| note.address == address && note.source == source);
-        note.filter(|note| now < note.ends).map_or(Standing::Unknown, |note| note.standing)
+        note.filter(|note| now < note.expires).map_or(Standing::Unknown, |note| note.standing)
     }
 
-    /// A race of this host is over: enters what it told.
-    pub fn enter<'a>(
+    /// Records the verdicts of a race of this host that has ended.
+    pub fn record<'a>(
         &mut self,
         host: &str,
         verdicts: impl Iterator<Item = (&'a Candidate, Verdict)>,
@@ -83,7 +83,7 @@ impl History {
         let entry = match self.hosts.get_mut(host) {
             Some(entry) => entry,
             None => {
-                self.make_room();
+                self.evict_oldest();
                 self.hosts.entry(host.to_owned()).or_default()
             }
         };
@@ -96,12 +96,12 @@ impl History {
                 Verdict::Failed => (Standing::Suspect, EXPIRY_OF_FAILURES),
                 Verdict::Suspect => (Standing::Suspect, EXPIRY),
             };
-            let (address, source, ends) = (candidate.address, source.address, now + expiry);
-            entry.note(Note { address, source, standing, ends }, now);
+            let (address, source, expires) = (candidate.address, source.address, now + expiry);
+            entry.note(Note { address, source, standing, expires }, now);
         }
     }
 
-    fn make_room(&mut self) {
+    fn evict_oldest(&mut self) {
         if self.hosts.len() < MOST_HOSTS {
             return;
         }
@@ -118,9 +118,9 @@ impl History {
 }
 
 impl Host {
-    /// The newest note is the last; an older one of the same address goes, whatever its source.
+    /// Appends the newest note, and removes older ones of the same address, whatever their source.
     fn note(&mut self, note: Note, now: Duration) {
-        self.notes.retain(|old| old.address != note.address && now < old.ends);
+        self.notes.retain(|old| old.address != note.address && now < old.expires);
         if self.notes.len() >= MOST_ADDRESSES {
             self.notes.remove(0);
         }

@@ -1,4 +1,4 @@
-//! HTTP's method CONNECT as a proxy reads it: RFC 9110 section 9.3.6, RFC 9112 section 3.2.3.
+//! The proxy side of HTTP's method CONNECT: RFC 9110 section 9.3.6, RFC 9112 section 3.2.3.
 //!
 //! ```text
 //!  CONNECT db.example:3306 HTTP/1.1              HTTP/1.1 200 Connection established
@@ -7,13 +7,13 @@
 //!
 //! ```
 //!
-//! A request of this method has no content: what comes behind its head is for the destination. A head
-//! that announces content all the same can be read in two ways, one of which makes a second request
-//! of what is data in the other: it is refused (RFC 9112 section 11.2). There is no second request on a
-//! connection: each answer but 200 is the last.
+//! A CONNECT request has no content: bytes after its head are for the destination. A head that
+//! announces content is ambiguous, since one reader's data is another's second request, and is
+//! refused (RFC 9112 section 11.2). A connection has one request: every response other than 200 is
+//! the last.
 //!
-//! What failed is said by a status and by `Proxy-Status` (RFC 9209); what exactly, by the log alone:
-//! a client need not know this side's addresses.
+//! The status and `Proxy-Status` (RFC 9209) report a failure to the client. The details are only in
+//! the log: a client need not know this side's addresses.
 
 use std::net::Ipv6Addr;
 
@@ -21,30 +21,30 @@ use data_encoding::BASE64;
 use httparse::{EMPTY_HEADER, Header, Request};
 
 use crate::account::How;
-use crate::request::{Asking, Credentials, Destination, Refusal, Step};
+use crate::request::{Credentials, Destination, Refusal, RequestReader, Step};
 
-/// Reads one request: see the module's text.
+/// Reads one request. See the [module](self).
 #[derive(Clone, Debug)]
 pub struct HttpConnect {
     stage: Stage,
-    /// Whether a client has to say who it is.
-    asks_who: bool,
-    kept: Vec<u8>,
-    /// How many bytes are known not to hold the end of the head.
+    /// Whether a client has to authenticate.
+    authenticate: bool,
+    buffer: Vec<u8>,
+    /// How many bytes were searched for the end of the head.
     searched: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
     Head,
-    /// Somebody is to say whether the name and the password are a user's.
+    /// The driver checks the credentials.
     Checking(Destination),
     Admitted(Destination),
     NotAdmitted,
     Over,
 }
 
-/// What a head asks for.
+/// The contents of a head.
 struct Head {
     destination: Destination,
     credentials: Option<Credentials>,
@@ -54,49 +54,50 @@ struct Head {
 /// The most fields that a head may have.
 const MOST_FIELDS: usize = 64;
 
-/// How many bytes of empty lines may stand before a request: RFC 9112 section 2.2 asks for one line.
+/// The most bytes of empty lines before a request: RFC 9112 section 2.2 requires accepting one
+/// line.
 const MOST_BLANK: usize = 4;
 
 impl HttpConnect {
-    /// Reads from the first byte on. With `asks_who` a client has to say who it is, by the scheme Basic
-    /// (RFC 7617).
+    /// Reads from the first byte on. With `authenticate` a client has to send credentials with the
+    /// scheme Basic (RFC 7617).
     #[must_use]
-    pub fn new(asks_who: bool) -> Self {
-        Self { stage: Stage::Head, asks_who, kept: Vec::new(), searched: 0 }
+    pub fn new(authenticate: bool) -> Self {
+        Self { stage: Stage::Head, authenticate, buffer: Vec::new(), searched: 0 }
     }
 
     fn head(&mut self) -> Step {
-        let blank = self.kept.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
-        // What begins otherwise is no HTTP, and may never have an empty line.
-        let first = self.kept.get(blank);
+        let blank = self.buffer.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+        // Other bytes are not HTTP, and may never contain an empty line.
+        let first = self.buffer.get(blank);
         if blank > MOST_BLANK || first.is_some_and(|byte| !byte.is_ascii_alphabetic()) {
             return self.refuse(&NOT_HTTP);
         }
         if !self.has_end(blank) {
-            let full = self.room() == 0;
+            let full = self.capacity() == 0;
             return if full { self.refuse(&TOO_LONG) } else { Step::More };
         }
-        match parse(&self.kept) {
-            Ok(None) if self.room() == 0 => self.refuse(&TOO_LONG),
+        match parse(&self.buffer) {
+            Ok(None) if self.capacity() == 0 => self.refuse(&TOO_LONG),
             Ok(None) => Step::More,
             Ok(Some(head)) => self.on_head(head),
             Err(no) => self.refuse(no),
         }
     }
 
-    /// Whether there may be an empty line behind the head: it is looked for once in each byte, so that
-    /// a head that comes byte by byte is parsed once.
+    /// Whether there may be an empty line after the head. Each byte is searched once, so that a
+    /// head that arrives byte by byte is parsed once.
     fn has_end(&mut self, blank: usize) -> bool {
         let from = self.searched.saturating_sub(2).max(blank);
-        let rest = &self.kept[from..];
-        self.searched = self.kept.len();
+        let rest = &self.buffer[from..];
+        self.searched = self.buffer.len();
         rest.windows(2).any(|two| two == b"\n\n") || rest.windows(3).any(|three| three == b"\n\r\n")
     }
 
     fn on_head(&mut self, head: Head) -> Step {
         let Head { destination, credentials, bytes } = head;
-        self.kept.drain(..bytes);
-        if !self.asks_who {
+        self.buffer.drain(..bytes);
+        if !self.authenticate {
             self.stage = Stage::Over;
             return Step::Request(destination);
         }
@@ -115,7 +116,7 @@ impl HttpConnect {
     }
 }
 
-/// Reads a head; `None` where it is not complete.
+/// Parses a head; `None` if it is incomplete.
 fn parse(bytes: &[u8]) -> Result<Option<Head>, &'static No> {
     let mut fields = [EMPTY_HEADER; MOST_FIELDS];
     let mut request = Request::new(&mut fields);
@@ -189,18 +190,18 @@ fn basic(value: &[u8]) -> Option<Credentials> {
     Some(Credentials { name: name.to_vec(), password: password[1..].to_vec() })
 }
 
-impl Asking for HttpConnect {
+impl RequestReader for HttpConnect {
     /// The longest head. What a client sends with it counts as long as it is not complete.
     const MOST: usize = 8192;
 
     fn put(&mut self, bytes: &[u8]) -> usize {
-        let taken = &bytes[..bytes.len().min(self.room())];
-        self.kept.extend_from_slice(taken);
+        let taken = &bytes[..bytes.len().min(self.capacity())];
+        self.buffer.extend_from_slice(taken);
         taken.len()
     }
 
-    fn room(&self) -> usize {
-        Self::MOST - self.kept.len()
+    fn capacity(&self) -> usize {
+        Self::MOST - self.buffer.len()
     }
 
     fn next(&mut self) -> Step {
@@ -227,12 +228,12 @@ impl Asking for HttpConnect {
     }
 
     /// RFC 9110 section 15.5.9; a client that said nothing is owed nothing.
-    fn too_late(&self) -> Vec<u8> {
-        if self.kept.is_empty() { Vec::new() } else { TOO_LATE.response() }
+    fn timeout_reply(&self) -> Vec<u8> {
+        if self.buffer.is_empty() { Vec::new() } else { TOO_LATE.response() }
     }
 
-    fn into_early(self) -> Vec<u8> {
-        self.kept
+    fn into_rest(self) -> Vec<u8> {
+        self.buffer
     }
 }
 

@@ -1,24 +1,25 @@
-//! Decides how a connection ended, and what held it back, from what the kernel said.
+//! Decides how a connection ended, and what limited it, from what the kernel reports.
 //!
 //! This crate forbids I/O and clocks: its machines take events and the time (`now`) as arguments
-//! and return what is to be done next. Whoever drives them does the system calls: see
-//! `lastbyte-socket`. So every decision here can be tested without a network and replayed.
+//! and return what to do next. A driver makes the system calls: see `lastbyte-socket`. So every
+//! decision can be tested without a network, and replayed.
 //!
-//! - [`Delivery`], [`Receipt`], [`PeerEnd`], [`End`]: the words, never one for another.
-//! - [`finish`]: end a connection so that nothing is lost, and know it.
-//! - [`pump`]: join two connections, and let neither's end look like another.
-//! - [`race`]: which address of a host to connect to, and when; [`order`] and [`history`] say which
-//!   is better.
-//! - [`account`]: what became of a flow through a relay.
-//! - [`request`], [`socks5`], [`http_connect`]: what a client asks of a proxy, and how it is told.
-//! - [`Report`]: what two tasks with one socket have to tell each other.
-//! - [`diag`]: other programs' sockets, as the kernel lists them.
-//! - [`sample`]: `struct tcp_info` read with care, and [`sample::LimitedBy`].
+//! - [`Delivery`], [`Receipt`], [`PeerEnd`], [`End`]: how far bytes came, and how a stream ended.
+//! - [`finish`]: end a connection without losing bytes, and prove it.
+//! - [`pump`]: relay between two connections, so that each end is passed on as what it was.
+//! - [`race`]: which address of a host to connect to, and when; [`order`] and [`history`] rank the
+//!   addresses.
+//! - [`account`]: the record of a flow through a relay.
+//! - [`request`], [`socks5`], [`http_connect`]: what a client requests of a proxy, in two
+//!   protocols.
+//! - [`Report`]: what a writer leaves for a reader of the same socket.
+//! - [`diag`]: the sockets of other programs, as the kernel lists them.
+//! - [`sample`]: `struct tcp_info` as this kernel fills it, and [`sample::LimitedBy`].
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods)]
 
-// Files that the tests share with the fuzzer name this crate as others do.
+// Files shared between the tests and the fuzzer refer to this crate by its name.
 #[cfg(test)]
 extern crate self as lastbyte_core;
 

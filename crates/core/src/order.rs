@@ -1,14 +1,14 @@
 //! The order of a host's addresses: RFC 6724 section 6, rules 1 to 8.
 //!
-//! Rules 9 (longest matching prefix) and 10 (as they came) are left out on purpose: rule 9 is what
-//! made all of a site's clients connect to the same one of several equal addresses. What these rules
-//! cannot tell apart is for chance to decide: see [`crate::race`].
+//! Rules 9 (longest matching prefix) and 10 (keep the order) are left out on purpose: rule 9 made
+//! all clients of a site connect to the same one of several equal addresses. Addresses that tie
+//! under rules 1 to 8 are put in random order: see [`crate::race`].
 //!
 //! - [`compare`]: the rules, over the source address that the kernel would use for each destination.
 //! - [`PolicyTable`]: precedences, labels and scopes, also from `gai.conf`.
-//! - [`HeldAddresses`]: what the kernel says of this host's own IPv6 addresses.
+//! - [`LocalAddresses`]: this host's own IPv6 addresses, as the kernel reports them.
 
-mod held;
+mod local;
 mod policy;
 #[cfg(test)]
 mod tests;
@@ -16,19 +16,19 @@ mod tests;
 use std::cmp::{Ordering, Reverse};
 use std::net::IpAddr;
 
-pub use held::{HeldAddress, HeldAddresses, is_tunnel};
+pub use local::{LocalAddress, LocalAddresses, is_tunnel};
 pub use policy::{BadLine, MOST_RULES, PolicyTable, Problem};
 
-/// An address to connect to, and the one that the kernel would use for that.
+/// An address to connect to, and the source address that the kernel would use for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// Where to.
+    /// The address to connect to.
     pub address: IpAddr,
-    /// Where from; `None` where there is no way there (rule 1: the destination is unusable).
+    /// The source address; `None` if there is no route to the destination (rule 1: it is unusable).
     pub source: Option<Source>,
 }
 
-/// A source address, with what the rules ask of it.
+/// A source address, with the properties that the rules compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
     /// The address.
@@ -42,25 +42,25 @@ pub struct Source {
 }
 
 impl Source {
-    /// A plain source address.
+    /// A source address without special properties.
     #[must_use]
     pub fn new(address: IpAddr) -> Self {
         Self { address, deprecated: false, care_of: false, tunnel: false }
     }
 }
 
-/// Which of two destinations comes first by the rules 1 to 8; `Equal` where they cannot tell.
+/// Which of two destinations comes first under rules 1 to 8; `Equal` if they tie.
 ///
-/// It is a total preorder, so that a list can be sorted by it: each rule compares one value of either
-/// destination. Rule 4 would not be one by the letter, where an address that is neither home nor
-/// care-of ties with both; here it counts as home.
+/// This is a total preorder, so it can sort a list: each rule compares one value of each
+/// destination. Taken literally, rule 4 would break that: an address that is neither home nor
+/// care-of would tie with both. Here such an address counts as home.
 #[must_use]
 pub fn compare(policy: &PolicyTable, a: &Destination, b: &Destination) -> Ordering {
     rank(policy, a).cmp(&rank(policy, b))
 }
 
-/// What the rules compare, in their order: the smaller comes first, and `false` before `true`. Where
-/// there is no source, the rules that ask for it tie (RFC 6724, section 6).
+/// What the rules compare, in their order: the smaller value comes first, `false` before `true`.
+/// Without a source, the rules that need one tie (RFC 6724, section 6).
 fn rank(policy: &PolicyTable, destination: &Destination) -> impl Ord + use<> {
     let Destination { address, source } = *destination;
     let with_source = |is: fn(&Source) -> bool| source.as_ref().is_some_and(is);

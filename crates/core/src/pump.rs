@@ -1,27 +1,27 @@
-//! Joins two legs: what to do next with each direction, and how each leg is to end.
+//! Joins two legs: what to do next with each direction, and how to close each leg.
 //!
-//! A way is one direction, named by the side that its bytes come from. It never looks at the other
-//! way but through the legs:
+//! A direction is named after the side that its bytes come from. It depends on the other direction
+//! only through the state of the legs:
 //!
-//! | known of a way | next |
+//! | known of a direction | next |
 //! |---|---|
-//! | the leg that it leads to is dead | over: what is held is lost |
-//! | something is held | write |
+//! | the leg that it leads to is dead | done: what is buffered is lost |
+//! | bytes are buffered | write |
 //! | its source is open | read |
-//! | its source ended with a FIN | half-close the leg that it leads to, then over |
-//! | its source was cut | over |
+//! | its source ended with a FIN | half-close the leg that it leads to, then done |
+//! | its source ended without a FIN | done |
 //!
-//! A leg is dead once it was reset, or given up by our kernel, however we learned of it. What it had
-//! sent before can still be read, and is: a write that fails ends its own way alone. When both ways
-//! are over, each leg ends by what its own side is to learn:
+//! A leg is dead once the peer reset it or our kernel gave it up, however we learned of it. The
+//! pump still reads what the leg had sent before: a failed write ends only its own direction. When
+//! both directions are done, the state of one leg decides how to close the other:
 //!
-//! | the other leg | this leg ends by |
+//! | the other leg | this leg is closed by |
 //! |---|---|
-//! | ended with a FIN and lives | a finish: all it was sent is acknowledged, the FIN with it |
-//! | was cut, or is dead | a reset, after all it was sent is acknowledged, a FIN with it |
+//! | ended with a FIN and is not dead | a finish: everything sent on this leg is acknowledged, including our FIN |
+//! | ended without a FIN, or is dead | a reset, after everything sent on this leg is acknowledged, including a FIN if there was one |
 //!
-//! So a side whose peer's FIN had come keeps its clean end, and learns by the reset that what it
-//! still wrote went nowhere, as it would without a relay between.
+//! So a side that received the other's FIN keeps that clean end. The reset tells it that its last
+//! bytes were not delivered, as a reset would without a relay.
 
 #[cfg(test)]
 mod tests;
@@ -30,20 +30,20 @@ use std::fmt;
 
 use crate::End;
 
-/// One of the two legs, and the way that comes from it.
+/// One of the two legs, and the direction that starts there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// The one that connected to us.
+    /// The leg to the client, which connected to us.
     Client,
-    /// The one that we connected to.
+    /// The leg to the upstream, which we connected to.
     Upstream,
 }
 
 impl Side {
-    /// Both of them.
+    /// Both sides.
     pub const BOTH: [Self; 2] = [Self::Client, Self::Upstream];
 
-    /// The other one.
+    /// The other side.
     #[must_use]
     pub fn other(self) -> Self {
         match self {
@@ -62,45 +62,46 @@ impl fmt::Display for Side {
     }
 }
 
-/// What to do next with a way.
+/// What to do next with a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Read from its source; then [`Pump::on_read`] or [`Pump::on_end`].
     Read,
-    /// Write what is held; then [`Pump::on_written`] or [`Pump::on_dead`].
+    /// Write what is buffered; then [`Pump::on_written`] or [`Pump::on_dead`].
     Write,
     /// Half-close the leg that it leads to; then [`Pump::on_half_closed`] or [`Pump::on_dead`].
     HalfClose,
-    /// Nothing: it is over.
-    Over,
+    /// Nothing: the direction is done.
+    Done,
 }
 
-/// How a leg is to be ended.
+/// How to close a leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Last {
-    /// Orderly: its FIN and the other's are exchanged.
+pub enum Closing {
+    /// In order: both sides exchange FINs.
     Finish,
-    /// By a reset, after what was written to it is acknowledged.
+    /// By a reset, after everything written to it is acknowledged.
     Reset,
-    /// It is dead: there is nobody to tell.
+    /// It is dead: release the descriptor.
     Drop,
 }
 
-/// What went through a way.
+/// What passed through a direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Carried {
+pub struct Traffic {
     /// Bytes read from its source.
     pub received: u64,
-    /// Of those, bytes that our kernel took for the other side. The rest is held, or lost at the end.
+    /// Of those, bytes written to the other side. The rest is buffered, or lost when the direction
+    /// is done.
     pub written: u64,
     /// How its source ended; `None` while it has not.
     pub end: Option<End>,
 }
 
-impl Carried {
-    /// Bytes that were read and not written.
+impl Traffic {
+    /// Bytes read and not yet written.
     #[must_use]
-    pub fn held(&self) -> u64 {
+    pub fn buffered(&self) -> u64 {
         self.received - self.written
     }
 }
@@ -108,70 +109,70 @@ impl Carried {
 /// The machine. See the [module](self) for its tables.
 #[derive(Clone, Debug, Default)]
 pub struct Pump {
-    ways: [Way; 2],
+    directions: [Direction; 2],
     dead: [bool; 2],
     first_end: Option<(Side, End)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Way {
-    carried: Carried,
-    /// Its end was passed on as a FIN.
+struct Direction {
+    traffic: Traffic,
+    /// We passed its end on as a FIN.
     half_closed: bool,
 }
 
 impl Pump {
-    /// Two legs on which nothing has moved, but for `early` bytes of the client that are held.
+    /// Two new legs, with `early` bytes from the client buffered.
     #[must_use]
     pub fn new(early: u64) -> Self {
         let mut pump = Self::default();
-        pump.ways[Side::Client as usize].carried.received = early;
+        pump.directions[Side::Client as usize].traffic.received = early;
         pump
     }
 
-    /// What to do next with the way that comes from `from`.
+    /// What to do next with the direction from `from`.
     #[must_use]
     pub fn next(&self, from: Side) -> Next {
-        let Way { carried, half_closed } = self.ways[from as usize];
-        match carried.end {
-            _ if half_closed || self.is_dead(from.other()) => Next::Over,
-            _ if carried.held() > 0 => Next::Write,
+        let Direction { traffic, half_closed } = self.directions[from as usize];
+        match traffic.end {
+            _ if half_closed || self.is_dead(from.other()) => Next::Done,
+            _ if traffic.buffered() > 0 => Next::Write,
             None => Next::Read,
-            Some(_) if self.was_cut(from) => Next::Over,
+            Some(_) if self.ended_without_fin(from) => Next::Done,
             Some(_) => Next::HalfClose,
         }
     }
 
-    /// So many bytes, at least 1, were read from this side, and are held.
+    /// The driver read this many bytes, at least 1, from this side; they are buffered now.
     pub fn on_read(&mut self, from: Side, bytes: u64) {
-        self.ways[from as usize].carried.received += bytes;
+        self.directions[from as usize].traffic.received += bytes;
     }
 
-    /// So many of the bytes that are held were taken by the other side's leg.
+    /// The driver wrote this many of the buffered bytes to the other leg.
     ///
     /// # Panics
-    /// When more were written than held: the driver's fault.
+    /// When the driver reports more bytes than were buffered.
     pub fn on_written(&mut self, from: Side, bytes: u64) {
-        let carried = &mut self.ways[from as usize].carried;
-        carried.written += bytes;
-        assert!(carried.written <= carried.received, "more written than was read");
+        let traffic = &mut self.directions[from as usize].traffic;
+        traffic.written += bytes;
+        assert!(traffic.written <= traffic.received, "more written than was read");
     }
 
-    /// A read met the end of this side's stream.
+    /// A read reached the end of this side's stream.
     pub fn on_end(&mut self, from: Side, end: End) {
-        self.ways[from as usize].carried.end = Some(end);
+        self.directions[from as usize].traffic.end = Some(end);
         self.first_end.get_or_insert((from, end));
         if end == End::Reset {
             self.dead[from as usize] = true;
         }
     }
 
-    /// The end of this side's stream was passed on.
+    /// The driver passed this side's end of stream on, as a FIN.
     pub fn on_half_closed(&mut self, from: Side) {
-        self.ways[from as usize].half_closed = true;
+        self.directions[from as usize].half_closed = true;
     }
 
-    /// This leg is dead: a call on it failed, or an event told of it.
+    /// This leg is dead: a call on it failed, or an event reported it.
     pub fn on_dead(&mut self, leg: Side) {
         self.dead[leg as usize] = true;
         self.first_end.get_or_insert((leg, End::Reset));
@@ -183,63 +184,62 @@ impl Pump {
         self.dead[leg as usize]
     }
 
-    /// Whether this leg was half-closed by us.
+    /// Whether we half-closed this leg.
     #[must_use]
     pub fn has_fin(&self, leg: Side) -> bool {
-        self.ways[leg.other() as usize].half_closed
+        self.directions[leg.other() as usize].half_closed
     }
 
-    /// Whether both ways are over.
+    /// Whether both directions are done.
     #[must_use]
-    pub fn is_over(&self) -> bool {
-        Side::BOTH.iter().all(|from| self.next(*from) == Next::Over)
+    pub fn is_done(&self) -> bool {
+        Side::BOTH.iter().all(|from| self.next(*from) == Next::Done)
     }
 
-    /// Whether something is held and has to go out before the flow can end: its source has ended, or
-    /// is dead.
+    /// Whether buffered bytes delay the end of the flow: their source has ended or is dead, and
+    /// they are not written yet.
     #[must_use]
-    pub fn is_ending(&self) -> bool {
-        let ending = |from: Side| self.carried(from).end.is_some() || self.is_dead(from);
+    pub fn is_flushing(&self) -> bool {
+        let ending = |from: Side| self.traffic(from).end.is_some() || self.is_dead(from);
         Side::BOTH.iter().any(|from| self.next(*from) == Next::Write && ending(*from))
     }
 
-    /// How a leg is to be ended, once both ways are over.
+    /// How to close a leg, once both directions are done.
     #[must_use]
-    pub fn last(&self, leg: Side) -> Last {
+    pub fn closing(&self, leg: Side) -> Closing {
         if self.is_dead(leg) {
-            Last::Drop
-        } else if self.is_dead(leg.other()) || self.was_cut(leg.other()) {
-            Last::Reset
+            Closing::Drop
+        } else if self.is_dead(leg.other()) || self.ended_without_fin(leg.other()) {
+            Closing::Reset
         } else {
-            Last::Finish
+            Closing::Finish
         }
     }
 
-    /// What went through the way that comes from `from`.
+    /// What passed through the direction from `from`.
     #[must_use]
-    pub fn carried(&self, from: Side) -> Carried {
-        self.ways[from as usize].carried
+    pub fn traffic(&self, from: Side) -> Traffic {
+        self.directions[from as usize].traffic
     }
 
-    /// Who cut the flow; `None` where nobody did.
+    /// The side whose connection was reset, truncated or given up; `None` if both ended with a FIN.
     #[must_use]
-    pub fn cut_by(&self) -> Option<Side> {
+    pub fn reset_by(&self) -> Option<Side> {
         let first = self.first_end.filter(|(_, end)| *end != End::Fin).map(|(side, _)| side);
-        let cut = |side: &Side| self.is_dead(*side) || self.was_cut(*side);
+        let cut = |side: &Side| self.is_dead(*side) || self.ended_without_fin(*side);
         first.filter(cut).or_else(|| Side::BOTH.into_iter().find(cut))
     }
 
-    /// The side that ended first, however it did.
+    /// The side that ended first, with a FIN or without.
     #[must_use]
     pub fn first_end(&self) -> Option<Side> {
         self.first_end.map(|(side, _)| side)
     }
 
-    /// Whether the stream of this side ended otherwise than by a FIN. Where nothing can be said about
-    /// an end, as over MPTCP, it counts as a FIN unless the leg is known to be dead: an error would
-    /// have been told.
-    fn was_cut(&self, from: Side) -> bool {
-        match self.ways[from as usize].carried.end {
+    /// Whether the stream of this side ended without a FIN. An unknown end, as over MPTCP, counts
+    /// as a FIN unless the leg is dead: the kernel would have reported an error.
+    fn ended_without_fin(&self, from: Side) -> bool {
+        match self.directions[from as usize].traffic.end {
             None | Some(End::Fin) => false,
             Some(End::Unknown) => self.is_dead(from),
             Some(End::Reset | End::Truncated) => true,

@@ -1,8 +1,8 @@
 //! The race for a connection: RFC 8305 (Happy Eyeballs), prepared for its successor.
 //!
-//! The machine is told which questions were asked about a name, what was answered, and how each
-//! attempt went; it says when to start the next attempt, and to which address. It has neither clock
-//! nor socket: `now` is the time since the race began.
+//! The driver reports which DNS questions it asked, the answers, and how each attempt went. The
+//! machine decides when to start the next attempt, and to which address. It has no clock and no
+//! socket: `now` is the time since the race began.
 //!
 //! ```text
 //!            on_answer, on_connected, on_failed
@@ -11,25 +11,26 @@
 //!            next(now): Start | Wait | Connected | Exhausted | TimedOut
 //! ```
 //!
-//! 1. **Resolution** (section 3). With the answer of the preferred family (AAAA) the race begins.
-//!    If others came first it waits for that for the [resolution delay](Parameters). An address that
-//!    is known to work needs no such wait. Answers that come later join.
-//! 2. **Order** (section 4). Those that worked lately come first, those that did not last; among
-//!    equals RFC 6724 decides ([`crate::order`]), and where that cannot, chance: so the load is
-//!    shared as DNS asked. Then the families take turns, after the
-//!    [first address family count](Parameters).
-//! 3. **Attempts** (section 5). Each is given the [connection attempt delay](Parameters), then the
-//!    next begins beside it; none is given up for being slow. One that fails lets the next begin at
-//!    once. The first that connects wins.
+//! 1. **Resolution** (section 3). The race begins with the answer of the preferred family (AAAA).
+//!    If the other answer arrives first, the race waits for the preferred one, at most for the
+//!    [resolution delay](Parameters). It does not wait if an address is known to work. Later
+//!    answers join the race.
+//! 2. **Order** (section 4). Addresses that worked lately come first, those that failed come last.
+//!    Among equals RFC 6724 decides ([`crate::order`]), and then chance, so that equal addresses
+//!    share the load. Then the families alternate, after the [first address family
+//!    count](Parameters).
+//! 3. **Attempts** (section 5). Each attempt runs alone for the [connection attempt
+//!    delay](Parameters), then the next begins beside it. Slow attempts continue. If one fails, the
+//!    next begins at once. The first to connect wins.
 //!
 //! **Hints** of HTTPS and SVCB records (`ipv4hint`, `ipv6hint`; RFC 9460 section 7.3) count as
-//! addresses until those of their family are answered, and services of lower priority come later:
-//! see [`Question::Https`] and [`Candidate::service`]. Nobody asks that question yet.
+//! addresses until the answer for their family arrives, and services of lower priority come later:
+//! see [`Question::Https`] and [`Candidate::service`]. The dialer does not ask that question yet.
 //!
-//! **A trial.** Where one address is known to work, others that are as good by RFC 6724 would never
-//! be used again. Now and then ([`Race::new`]) the race begins with one of these, and has the one
-//! that works follow [`TRIAL_HEADWAY`] later: so what a trial of a dead address costs is known, and
-//! those that live share the load.
+//! **A trial.** Once one address is known to work, others that rank equal under RFC 6724 would
+//! never be used again. Sometimes ([`Race::new`]) the race begins with one of these, and starts the
+//! known one [`TRIAL_HEAD_START`] later. So a trial of a dead address has a fixed cost, and working
+//! addresses share the load.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -38,15 +39,15 @@ use std::time::Duration;
 
 use crate::order::{self, Destination, PolicyTable, Source};
 
-/// How many addresses of one host and family are looked at, at most. Further ones are ignored: with one
-/// attempt each 100 ms, no deadline that people wait for would reach them.
+/// The most addresses of one host and family that a race uses. It ignores further ones: at one
+/// attempt every 100 ms, no usual deadline would reach them.
 pub const MOST_ADDRESSES: usize = 128;
 
-/// How long an address that is on trial runs alone. RFC 8305 sections 5 and 8: no attempt may run alone
-/// for less.
-pub const TRIAL_HEADWAY: Duration = Duration::from_millis(10);
+/// How long an attempt on trial runs alone, and the least for any attempt (RFC 8305 sections 5 and
+/// 8).
+pub const TRIAL_HEAD_START: Duration = Duration::from_millis(10);
 
-/// What is asked about a name, the most preferred answer first.
+/// A DNS question about a name, the most preferred first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Question {
@@ -73,19 +74,21 @@ impl fmt::Display for Question {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Parameters {
-    /// How long to wait for the preferred family's answer once there are other addresses. The RFC
-    /// recommends 50 ms, the default.
+    /// How long to wait for the preferred family's answer once other addresses are known. Default
+    /// 50 ms, as the RFC recommends.
     pub resolution_delay: Duration,
-    /// How long an attempt to an address of unknown round trip runs alone. The RFC recommends 250 ms
-    /// and allows 100 ms to 2 s; the default is 200 ms. Less than 10 ms it never is.
+    /// How long an attempt runs alone if the round-trip time to its address is not known. The RFC
+    /// recommends 250 ms and allows 100 ms to 2 s; the default is 200 ms. Values below 10 ms count
+    /// as 10 ms.
     pub connection_attempt_delay: Duration,
-    /// The least delay that a known round trip may lead to: 100 ms.
+    /// The shortest delay that a known round-trip time may lead to. Default 100 ms.
     pub minimum_connection_attempt_delay: Duration,
-    /// The most: 2 s.
+    /// The longest. Default 2 s.
     pub maximum_connection_attempt_delay: Duration,
-    /// How many addresses of the first family are tried before the other has its turn: 1.
+    /// How many addresses of the first family are tried before the first one of the other family.
+    /// Default 1.
     pub first_address_family_count: u8,
-    /// When to give up.
+    /// When to give up, from the start of the race. Default 30 s.
     pub deadline: Duration,
 }
 
@@ -141,21 +144,21 @@ impl Default for Parameters {
     }
 }
 
-/// What is known of an address from earlier races, the best first.
+/// What earlier races showed about an address, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It connected lately.
     Good {
-        /// How long that took.
+        /// How long connecting took.
         rtt: Duration,
     },
     /// Nothing is known.
     Unknown,
-    /// It failed lately, or was overtaken.
+    /// It failed lately, or a later attempt connected before it.
     Suspect,
 }
 
-/// The class of those that failed lately.
+/// The class of addresses that failed lately.
 const SUSPECT: u8 = 2;
 
 impl Standing {
@@ -168,20 +171,20 @@ impl Standing {
     }
 }
 
-/// An address that may be tried.
+/// An address that the race may try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The address and port.
     pub address: SocketAddr,
-    /// The address that the kernel would connect from; `None` where there is no way there.
+    /// The address that the kernel would connect from; `None` if there is no route.
     pub source: Option<Source>,
-    /// What is known of it.
+    /// What earlier races showed about it.
     pub standing: Standing,
-    /// The priority of its service (RFC 9460, section 2.4.1): all of a lower number come first. 0
-    /// where there are no such records.
+    /// The priority of its service (RFC 9460, section 2.4.1): lower numbers come first. 0 without
+    /// such records.
     pub service: u16,
-    /// A random number, which decides between equals.
-    pub draw: u64,
+    /// A random number that orders equal candidates.
+    pub tie_breaker: u64,
 }
 
 impl Candidate {
@@ -190,10 +193,10 @@ impl Candidate {
     }
 }
 
-/// What is to be done next.
+/// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Connect to this address, and ask again. Attempts are numbered from 0 on.
+    /// Connect to this address, then call [`Race::next`] again. Attempts are numbered from 0.
     Start {
         /// Its number.
         attempt: usize,
@@ -202,9 +205,9 @@ pub enum Action {
         /// Why now.
         because: Because,
     },
-    /// Wait until something happens, at most until then (since the race's beginning).
+    /// Wait for an answer or an attempt, at most until this time.
     Wait {
-        /// When to ask again.
+        /// Since the start of the race.
         until: Duration,
     },
     /// This attempt connected first: the race is over.
@@ -212,85 +215,85 @@ pub enum Action {
         /// Its number.
         attempt: usize,
     },
-    /// All was answered, and all failed.
+    /// All questions are answered, and all attempts failed.
     Exhausted,
     /// The deadline has passed.
     TimedOut,
 }
 
-/// Why an attempt is started now.
+/// Why an attempt starts now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Because {
-    /// It is the first, and all preferred answers are there.
+    /// The first attempt: all preferred answers have arrived.
     Answered,
-    /// It is the first, and no better answer came within the resolution delay.
+    /// The first attempt: the resolution delay passed without a preferred answer.
     ResolutionDelay,
-    /// It is the first, and worked before.
+    /// The first attempt: the address worked before.
     WorkedBefore,
-    /// It is the first: one that is as good as the one that worked before.
+    /// The first attempt, as a trial: the address ranks equal to one that worked before.
     Trial,
-    /// The attempt before had its time alone.
+    /// The connection attempt delay of the previous attempt passed.
     AttemptDelay,
-    /// The attempt before has failed.
+    /// The previous attempt failed.
     Failed,
-    /// All before failed lately, and now there is one that did not; or nothing was known of them, and
-    /// now there is one that worked before.
+    /// A better address became known: the attempts so far go to addresses that failed lately, or of
+    /// which nothing is known.
     Better,
 }
 
-/// How an attempt stands.
+/// The state of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Course {
-    /// It was started, and nothing is known.
+pub enum AttemptState {
+    /// It has not connected or failed yet.
     Running,
-    /// It connected, so long after the race's beginning.
+    /// It connected, at this time since the start of the race.
     Connected(Duration),
-    /// It failed, so long after the race's beginning.
+    /// It failed, at this time since the start of the race.
     Failed(Duration),
 }
 
-/// An attempt that was started.
+/// An attempt that has started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// Where to, and what was known of it.
+    /// The address, and what was known about it.
     pub candidate: Candidate,
-    /// When, since the race's beginning.
+    /// When it started, since the start of the race.
     pub started: Duration,
-    /// How it stands.
-    pub course: Course,
+    /// Its state.
+    pub state: AttemptState,
 }
 
-/// What a race tells of an address, for the next one.
+/// What a race showed about an address, for later races.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It connected, in this time.
+    /// It connected, after this time.
     Connected(Duration),
-    /// It failed, which somebody said, and may be over soon: a service that starts again refuses for a
+    /// It was refused or unreachable. That may pass soon: a service that restarts refuses for a
     /// moment.
     Failed,
-    /// It was silent, or one that was started later connected before it.
+    /// It did not answer, or a later attempt connected before it.
     Suspect,
 }
 
-/// The race: see the module's text.
+/// The machine. See the [module](self) for its rules.
 #[derive(Clone, Debug)]
 pub struct Race {
     parameters: Parameters,
     policy: PolicyTable,
     trial: bool,
-    /// The questions that are not answered yet.
-    open: Vec<Question>,
+    /// Questions without an answer yet.
+    unanswered: Vec<Question>,
     waiting: Vec<Waiting>,
     attempts: Vec<Attempt>,
-    /// When the first address was known.
+    /// When the first address became known.
     known_at: Option<Duration>,
-    /// When the attempt after the last one may begin.
+    /// When the next attempt may begin.
     next_at: Duration,
     winner: Option<usize>,
 }
 
-/// A candidate that was not tried yet.
+/// A candidate that has not been tried yet.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     candidate: Candidate,
@@ -298,8 +301,8 @@ struct Waiting {
 }
 
 impl Race {
-    /// A race over the answers to `questions`. With `trial` it may begin with an address of which
-    /// nothing is known though another is known to work: see [`crate::history::History`].
+    /// A race over the answers to `questions`. With `trial` it may begin with an unknown address
+    /// although another is known to work: see [`crate::history::History`].
     #[must_use]
     pub fn new(
         parameters: Parameters,
@@ -311,7 +314,7 @@ impl Race {
             parameters,
             policy,
             trial,
-            open: questions.to_vec(),
+            unanswered: questions.to_vec(),
             waiting: Vec::new(),
             attempts: Vec::new(),
             known_at: None,
@@ -320,11 +323,11 @@ impl Race {
         }
     }
 
-    /// A question was answered; without candidates it was in vain. What is known already is passed
-    /// over, and so is what comes after [`MOST_ADDRESSES`].
+    /// A question was answered, with these candidates. Known addresses, and those beyond
+    /// [`MOST_ADDRESSES`], are ignored.
     pub fn on_answer(&mut self, question: Question, candidates: &[Candidate], now: Duration) {
-        self.open.retain(|open| *open != question);
-        // RFC 9460 section 7.3: hints stand for the addresses until those are there.
+        self.unanswered.retain(|open| *open != question);
+        // RFC 9460 section 7.3: hints stand in for the addresses until those arrive.
         self.waiting.retain(|waiting| !(waiting.hint && question == family_of(&waiting.candidate)));
         for candidate in candidates {
             let of_family =
@@ -340,32 +343,32 @@ impl Race {
         }
     }
 
-    /// An attempt connected. The first one that does wins.
+    /// An attempt connected. The first to connect wins.
     pub fn on_connected(&mut self, attempt: usize, now: Duration) {
-        if self.settle(attempt, Course::Connected(now)) {
+        if self.settle(attempt, AttemptState::Connected(now)) {
             self.winner.get_or_insert(attempt);
         }
     }
 
     /// An attempt failed.
     pub fn on_failed(&mut self, attempt: usize, now: Duration) {
-        // The time alone is the last one's: nobody needs it any more.
-        if self.settle(attempt, Course::Failed(now)) && attempt + 1 == self.attempts.len() {
+        // The delay belongs to the last attempt, which no longer needs it.
+        if self.settle(attempt, AttemptState::Failed(now)) && attempt + 1 == self.attempts.len() {
             self.next_at = now;
         }
     }
 
-    fn settle(&mut self, attempt: usize, course: Course) -> bool {
+    fn settle(&mut self, attempt: usize, state: AttemptState) -> bool {
         match self.attempts.get_mut(attempt) {
-            Some(attempt) if attempt.course == Course::Running => {
-                attempt.course = course;
+            Some(attempt) if attempt.state == AttemptState::Running => {
+                attempt.state = state;
                 true
             }
             _ => false,
         }
     }
 
-    /// What is to be done now.
+    /// What to do now.
     pub fn next(&mut self, now: Duration) -> Action {
         if let Some(attempt) = self.winner {
             return Action::Connected { attempt };
@@ -374,7 +377,7 @@ impl Race {
             return Action::TimedOut;
         }
         if self.waiting.is_empty() {
-            let over = self.open.is_empty() && !self.is_running();
+            let over = self.unanswered.is_empty() && !self.is_running();
             return if over { Action::Exhausted } else { self.wait(self.parameters.deadline) };
         }
         match self.may_start(now) {
@@ -388,16 +391,16 @@ impl Race {
     }
 
     fn is_running(&self) -> bool {
-        self.attempts.iter().any(|attempt| attempt.course == Course::Running)
+        self.attempts.iter().any(|attempt| attempt.state == AttemptState::Running)
     }
 
-    /// Whether the next attempt may begin, or else when.
+    /// Why the next attempt may begin now, or else when it may.
     fn may_start(&self, now: Duration) -> Result<Because, Duration> {
         let Some(last) = self.attempts.last() else {
             return self.may_begin(now);
         };
         let better_at = self.better_at(last);
-        if matches!(last.course, Course::Failed(_)) {
+        if matches!(last.state, AttemptState::Failed(_)) {
             Ok(Because::Failed)
         } else if better_at.is_some_and(|at| now >= at && at < self.next_at) {
             Ok(Because::Better)
@@ -408,15 +411,16 @@ impl Race {
         }
     }
 
-    /// When the next one may begin because it gives more hope than all that were started: at once
-    /// where these failed lately, and with the headway of a trial where nothing is known of them.
+    /// When the next attempt may begin early because its address is better than all those tried: at
+    /// once if those failed lately, or after the head start of a trial if nothing was known about
+    /// them.
     fn better_at(&self, last: &Attempt) -> Option<Duration> {
         let class = |candidate: &Candidate| class_of(candidate).1;
         let next = class(&self.waiting.get(self.best()?)?.candidate);
         let started = self.attempts.iter().map(|attempt| class(&attempt.candidate)).min()?;
         match started {
             SUSPECT.. => (next < SUSPECT).then_some(Duration::ZERO),
-            _ => (next < started).then(|| last.started.saturating_add(TRIAL_HEADWAY)),
+            _ => (next < started).then(|| last.started.saturating_add(TRIAL_HEAD_START)),
         }
     }
 
@@ -429,11 +433,12 @@ impl Race {
         if self.waiting.iter().any(good) {
             return Ok(Because::WorkedBefore);
         }
-        // Where all that is known failed lately, A too is waited for, as long as AAAA otherwise.
+        // If all known addresses failed lately, the race also waits for A, as long as for AAAA
+        // otherwise.
         let hopeful = |waiting: &Waiting| class_of(&waiting.candidate).1 < SUSPECT;
-        let enough =
-            self.open.iter().all(|open| *open == Question::A) && self.waiting.iter().any(hopeful);
-        if enough || self.open.is_empty() {
+        let enough = self.unanswered.iter().all(|open| *open == Question::A)
+            && self.waiting.iter().any(hopeful);
+        if enough || self.unanswered.is_empty() {
             return Ok(Because::Answered);
         }
         let known_at = self.known_at.unwrap_or(now);
@@ -449,42 +454,44 @@ impl Race {
         let candidate = self.waiting.remove(index).candidate;
         self.next_at = now.saturating_add(self.time_alone(&candidate, because));
         let attempt = self.attempts.len();
-        self.attempts.push(Attempt { candidate, started: now, course: Course::Running });
+        self.attempts.push(Attempt { candidate, started: now, state: AttemptState::Running });
         Action::Start { attempt, address: candidate.address, because }
     }
 
-    /// RFC 8305 section 5: from the round trip where it is known. Twice that is time for one that is
-    /// no slower than it was, and for some more.
+    /// RFC 8305 section 5: the delay follows a known round-trip time. Twice that time leaves a
+    /// margin for a slower path.
     fn time_alone(&self, candidate: &Candidate, because: Because) -> Duration {
         let parameters = &self.parameters;
         let alone = match candidate.standing {
-            _ if because == Because::Trial => TRIAL_HEADWAY,
+            _ if because == Because::Trial => TRIAL_HEAD_START,
             Standing::Good { rtt } => rtt
                 .saturating_mul(2)
                 .max(parameters.minimum_connection_attempt_delay)
                 .min(parameters.maximum_connection_attempt_delay),
             Standing::Unknown | Standing::Suspect => parameters.connection_attempt_delay,
         };
-        alone.max(TRIAL_HEADWAY)
+        alone.max(TRIAL_HEAD_START)
     }
 
-    /// The candidate to try next: of the best service and standing, of the family whose turn it is.
+    /// The candidate to try next: of the best service and standing, and of the next family if there
+    /// is one.
     fn best(&self) -> Option<usize> {
         let class = |waiting: &Waiting| class_of(&waiting.candidate);
         let best = self.waiting.iter().map(class).min()?;
-        let turn = self.turn();
-        let of_family = |candidate: &Candidate| Some(candidate.address.is_ipv6()) == turn;
-        let in_turn = self
+        let next_is_ipv6 = self.next_family_is_ipv6();
+        let of_family = |candidate: &Candidate| Some(candidate.address.is_ipv6()) == next_is_ipv6;
+        let has_next_family = self
             .waiting
             .iter()
             .any(|waiting| class(waiting) == best && of_family(&waiting.candidate));
         self.first_of(|waiting| {
-            class(waiting) == best && (!in_turn || of_family(&waiting.candidate))
+            class(waiting) == best && (!has_next_family || of_family(&waiting.candidate))
         })
     }
 
-    /// Whether it is the turn of IPv6; `None` while the order alone decides. RFC 8305 section 4.
-    fn turn(&self) -> Option<bool> {
+    /// Whether the next address should be IPv6; `None` before the first attempt. RFC 8305 section
+    /// 4.
+    fn next_family_is_ipv6(&self) -> Option<bool> {
         let (first, last) = (self.attempts.first()?, self.attempts.last()?);
         if self.attempts.len() < usize::from(self.parameters.first_address_family_count) {
             return Some(first.candidate.address.is_ipv6());
@@ -492,8 +499,8 @@ impl Race {
         Some(!last.candidate.address.is_ipv6())
     }
 
-    /// The candidate to begin a trial with: one of which nothing is known, and which RFC 6724 does
-    /// not put behind the best that works.
+    /// The candidate for a trial: nothing is known about it, and RFC 6724 does not rank it after
+    /// the best one that worked.
     fn trial_candidate(&self) -> Option<usize> {
         if !self.trial || !self.attempts.is_empty() {
             return None;
@@ -510,12 +517,12 @@ impl Race {
         })
     }
 
-    /// The first in order of those that `which` accepts.
+    /// The first in order among those that `which` accepts.
     fn first_of(&self, which: impl Fn(&Waiting) -> bool) -> Option<usize> {
         let accepted = self.waiting.iter().enumerate().filter(|(_, waiting)| which(waiting));
         let first = accepted.min_by(|(_, a), (_, b)| {
             let (a, b) = (&a.candidate, &b.candidate);
-            self.compare(a, b).then(a.draw.cmp(&b.draw))
+            self.compare(a, b).then(a.tie_breaker.cmp(&b.tie_breaker))
         });
         first.map(|(index, _)| index)
     }
@@ -529,7 +536,7 @@ impl Race {
         waiting.chain(self.attempts.iter().map(|attempt| attempt.candidate.address))
     }
 
-    /// All attempts so far, in the order in which they began.
+    /// All attempts so far, in the order in which they started.
     #[must_use]
     pub fn attempts(&self) -> &[Attempt] {
         &self.attempts
@@ -537,25 +544,25 @@ impl Race {
 
     /// The questions that are not answered yet.
     #[must_use]
-    pub fn open_questions(&self) -> &[Question] {
-        &self.open
+    pub fn unanswered(&self) -> &[Question] {
+        &self.unanswered
     }
 
-    /// The addresses that were not tried, in no order.
+    /// The addresses not tried, in no particular order.
     pub fn untried(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.waiting.iter().map(|waiting| waiting.candidate.address)
     }
 
-    /// What the race tells of the addresses that it tried. One that had no time to answer gets no
-    /// verdict.
+    /// What the race showed about the addresses that it tried. An address that had no time to
+    /// answer gets no verdict.
     pub fn verdicts(&self, now: Duration) -> impl Iterator<Item = (&Candidate, Verdict)> {
         let winner = self.winner;
-        let verdict = move |(number, attempt): (usize, &Attempt)| match attempt.course {
-            Course::Connected(at) => Some(Verdict::Connected(at - attempt.started)),
-            Course::Failed(_) => Some(Verdict::Failed),
-            Course::Running => {
+        let verdict = move |(number, attempt): (usize, &Attempt)| match attempt.state {
+            AttemptState::Connected(at) => Some(Verdict::Connected(at - attempt.started)),
+            AttemptState::Failed(_) => Some(Verdict::Failed),
+            AttemptState::Running => {
                 let overtaken = winner.is_some_and(|winner| number < winner);
-                // Within a short deadline others would never have their turn.
+                // With a short deadline the others would never be tried first.
                 let Parameters { maximum_connection_attempt_delay, deadline, .. } = self.parameters;
                 let silent = maximum_connection_attempt_delay.min(deadline / 2);
                 (overtaken || now >= attempt.started.saturating_add(silent))
@@ -569,7 +576,7 @@ impl Race {
     }
 }
 
-/// What decides before RFC 6724 does; those that no way leads to come last of their service.
+/// What ranks candidates before RFC 6724 does. Those without a route come last in their service.
 fn class_of(candidate: &Candidate) -> (u16, u8) {
     let class = if candidate.source.is_none() { SUSPECT + 1 } else { candidate.standing.class() };
     (candidate.service, class)

@@ -1,5 +1,5 @@
-//! The kernel tells of a reset once. Over a Unix socket there is no second way to know of it, so a
-//! reader has to learn whether a writer was told.
+//! The kernel reports a reset once. Over a Unix socket nothing else shows it, so a reader has to
+//! learn whether the kernel reported it to a writer.
 
 use std::io;
 
@@ -8,51 +8,52 @@ use loom::sync::atomic::{AtomicBool, Ordering::SeqCst};
 #[cfg(not(lastbyte_loom))]
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-/// What the writing half of a stream leaves for the reading one, and for the end of both.
+/// What the writing half of a stream leaves for the reading half, and for a finish.
 ///
-/// The writer says that it writes, before the kernel can tell it anything, and that it was told,
-/// before it says that it no longer writes. So a reader that met the end of the stream and then
-/// sees no write under way sees also what an earlier one was told.
+/// A writer sets `writing` before its call, then records a reported reset, then clears `writing`.
+/// So a reader that reached the end of the stream and then sees no write in progress also sees what
+/// the kernel reported to an earlier write.
 #[derive(Debug, Default)]
 pub struct Report {
     writing: AtomicBool,
-    told: AtomicBool,
-    lost: AtomicBool,
+    reported: AtomicBool,
+    maybe_lost: AtomicBool,
 }
 
 impl Report {
-    /// Does a write, or another call that may be told of a reset, and keeps its error.
+    /// Makes a write, or another call to which the kernel may report a reset, and records that
+    /// error.
     ///
     /// # Errors
-    /// Those of the call.
+    /// The error of the call.
     pub fn during<T>(&self, write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         self.writing.store(true, SeqCst);
         let result = write();
-        // EPIPE is no report: it is told as often as one writes.
+        // EPIPE is no report: the kernel returns it for every write.
         if let Err(error) = &result
             && error.kind() == io::ErrorKind::ConnectionReset
         {
-            self.told.store(true, SeqCst);
+            self.reported.store(true, SeqCst);
         }
         self.writing.store(false, SeqCst);
         result
     }
 
-    /// Says, from within a write, that it may have swallowed the report: one that took some bytes
-    /// before it was told returns their number.
-    pub fn lose(&self) {
-        self.lost.store(true, SeqCst);
+    /// Records, during a write, that the write was short: the kernel may have dropped the report. A
+    /// write that fails after accepting some bytes returns their number, not the error.
+    pub fn on_short_write(&self) {
+        self.maybe_lost.store(true, SeqCst);
     }
 
-    /// Whether a writer was told of a reset before; `None` while a write is under way, or where one
-    /// may have swallowed what it was told.
+    /// Whether the kernel reported a reset to a writer; `None` while a write is in progress, or
+    /// after a short write that may have dropped the report.
     #[must_use]
-    pub fn was_taken(&self) -> Option<bool> {
+    pub fn reset_was_reported(&self) -> Option<bool> {
         if self.writing.load(SeqCst) {
             return None;
         }
-        let told = self.told.load(SeqCst);
-        (told || !self.lost.load(SeqCst)).then_some(told)
+        let reported = self.reported.load(SeqCst);
+        (reported || !self.maybe_lost.load(SeqCst)).then_some(reported)
     }
 }
 
@@ -61,20 +62,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reset_that_a_write_was_told_of_is_kept_and_a_broken_pipe_is_none() {
+    fn a_reset_reported_to_a_write_is_recorded_and_a_broken_pipe_is_not() {
         let report = Report::default();
         let fails = |kind: io::ErrorKind| report.during(|| Err::<(), _>(kind.into())).is_err();
         assert!(fails(io::ErrorKind::BrokenPipe));
-        assert_eq!(report.was_taken(), Some(false));
-        report.lose();
-        assert_eq!(report.was_taken(), None, "swallowed, perhaps");
-        assert!(report.during(|| Ok(report.was_taken())).unwrap().is_none(), "under way");
+        assert_eq!(report.reset_was_reported(), Some(false));
+        report.on_short_write();
+        assert_eq!(report.reset_was_reported(), None, "it may have been dropped");
+        assert!(report.during(|| Ok(report.reset_was_reported())).unwrap().is_none(), "under way");
         assert!(fails(io::ErrorKind::ConnectionReset));
-        assert_eq!(report.was_taken(), Some(true));
+        assert_eq!(report.reset_was_reported(), Some(true));
     }
 }
 
-/// Every order in which a reader and a writer can meet: `make test-loom`.
+/// Every interleaving of a reader and a writer: `make test-loom`.
 #[cfg(all(test, lastbyte_loom))]
 mod every_order {
     use loom::sync::Arc;
@@ -86,13 +87,13 @@ mod every_order {
     fn a_reader_never_takes_a_reset_for_an_end() {
         loom::model(|| {
             let report = Arc::new(Report::default());
-            // The kernel's one report, for whoever comes first.
+            // The kernel's one report: the first call takes it.
             let pending = Arc::new(AtomicBool::new(true));
-            let (written, told) = (Arc::clone(&report), Arc::clone(&pending));
+            let (written, reported) = (Arc::clone(&report), Arc::clone(&pending));
             let writer = thread::spawn(move || {
                 let _ = written.during(|| {
-                    let told = told.swap(false, SeqCst);
-                    let kind = if told {
+                    let reported = reported.swap(false, SeqCst);
+                    let kind = if reported {
                         io::ErrorKind::ConnectionReset
                     } else {
                         io::ErrorKind::BrokenPipe
@@ -100,8 +101,8 @@ mod every_order {
                     Err::<(), _>(kind.into())
                 });
             });
-            let told = pending.swap(false, SeqCst);
-            let clean = !told && report.was_taken() == Some(false);
+            let reported = pending.swap(false, SeqCst);
+            let clean = !reported && report.reset_was_reported() == Some(false);
             assert!(!clean, "a reset was taken for an end");
             writer.join().unwrap();
         });

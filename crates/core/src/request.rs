@@ -1,71 +1,71 @@
-//! What a client asks of a proxy, whichever protocol it asks by: the words that [`crate::socks5`] and
-//! [`crate::http_connect`] share.
+//! What a client requests of a proxy: the types shared by [`crate::socks5`] and
+//! [`crate::http_connect`].
 //!
-//! Both are machines without I/O, and driven alike: bytes go in by [`Asking::put`], what is to be done
-//! with them comes out of [`Asking::next`]. They keep at most [`Asking::MOST`] bytes, whatever is sent.
+//! Both are machines without I/O, and driven alike: bytes go in by [`RequestReader::put`], what is to be done
+//! with them comes out of [`RequestReader::next`]. They keep at most [`RequestReader::MOST`] bytes, whatever is sent.
 
 use std::fmt;
 
 use crate::account::How;
 
-/// A machine that reads one request.
-pub trait Asking {
-    /// The most bytes that it keeps.
+/// A machine that reads one request, without I/O.
+pub trait RequestReader {
+    /// The most bytes that it buffers.
     const MOST: usize;
 
-    /// Takes bytes from the client: as many as there is room for. Returns how many. There is always
-    /// room for one where [`Asking::next`] said [`Step::More`].
+    /// Takes bytes from the client, up to its capacity, and returns how many. After [`Step::More`]
+    /// the capacity is at least 1.
     fn put(&mut self, bytes: &[u8]) -> usize;
 
-    /// How many bytes [`Asking::put`] would take.
-    fn room(&self) -> usize;
+    /// How many bytes [`RequestReader::put`] would take now.
+    fn capacity(&self) -> usize;
 
-    /// What is to be done next, after each [`Asking::put`] and after each step that was done.
+    /// What to do next. Call it after each [`RequestReader::put`] and after each completed step.
     fn next(&mut self) -> Step;
 
-    /// The answer to [`Step::Check`]: whether these are a user's name and password.
+    /// The answer to [`Step::Check`]: whether the credentials are valid.
     fn on_checked(&mut self, admitted: bool);
 
-    /// What the client is to be told before it is given up, because it did not ask in time. Empty
-    /// where the protocol has no such words.
-    fn too_late(&self) -> Vec<u8>;
+    /// The reply for a client that did not complete its request in time. Empty if the protocol has
+    /// none.
+    fn timeout_reply(&self) -> Vec<u8>;
 
-    /// What the client sent behind its request, as far as it was taken.
-    fn into_early(self) -> Vec<u8>;
+    /// The bytes that the client sent after its request, as far as they were read.
+    fn into_rest(self) -> Vec<u8>;
 }
 
-/// What is to be done next.
+/// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Step {
-    /// More bytes are needed.
+    /// Read more bytes from the client.
     More,
-    /// These bytes are to be sent to the client.
+    /// Send these bytes to the client.
     Reply(Vec<u8>),
-    /// Somebody is to say whether these are a user's: [`Asking::on_checked`].
+    /// Check these credentials, then call [`RequestReader::on_checked`].
     Check(Credentials),
-    /// The client asks for this. It hears of success or failure by the protocol's own reply.
+    /// The client requests this destination. The protocol's own reply reports success or failure.
     Request(Destination),
-    /// There is no request, and there will be none.
+    /// Refuse the client: there will be no request.
     Refuse(Refusal),
 }
 
-/// Where a client wants to be connected to.
+/// The destination that a client requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Destination {
-    /// A name or an address, without brackets, as the client wrote it: not empty, without spaces and
-    /// control characters. Whether it is one is for the resolver to say.
+    /// A name or an address as the client wrote it, without brackets. It is not empty and has no
+    /// spaces or control characters. The resolver decides whether it is valid.
     pub host: String,
     /// The port, never 0.
     pub port: u16,
 }
 
-/// Who a client says it is.
+/// The credentials that a client sent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// The name.
+    /// The user name.
     pub name: Vec<u8>,
-    /// The password. It is never shown.
+    /// The password, left out of `Debug`.
     pub password: Vec<u8>,
 }
 
@@ -78,11 +78,11 @@ impl fmt::Debug for Credentials {
 /// Why there is no request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What the client is to be told. Empty where the protocol has no words for it.
+    /// The reply for the client. Empty if the protocol has none.
     pub reply: Vec<u8>,
-    /// In one word: [`How::BadRequest`] or [`How::Unauthenticated`].
+    /// [`How::BadRequest`] or [`How::Unauthenticated`].
     pub how: How,
-    /// In a sentence.
+    /// The reason, as a sentence.
     pub why: &'static str,
 }
 

@@ -1,7 +1,7 @@
-//! `struct tcp_info` read with care, and what held a flow back.
+//! `struct tcp_info`, and what limited a flow.
 //!
 //! The struct grows with the kernel (144 bytes in 4.4, 280 in 6.18): a field beyond the length that
-//! this kernel returned is `None`, never zero.
+//! this kernel returned is `None`, never 0.
 
 mod limits;
 
@@ -9,7 +9,7 @@ use std::fmt;
 
 pub use limits::{LimitedBy, Limits, Moment};
 
-/// TCP connection states, in the words of RFC 9293 section 3.3.2, by Linux's numbers
+/// TCP connection states of RFC 9293 section 3.3.2, by Linux's numbers
 /// (`include/net/tcp_states.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -26,12 +26,12 @@ pub enum State {
     LastAck,
     Listen,
     Closing,
-    /// A number this version does not know.
+    /// A number that this version does not know.
     Other(u8),
 }
 
 impl State {
-    /// The standard's name; `None` where this version has no name for the number.
+    /// The name in RFC 9293; `None` for a number that this version does not know.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         Some(match self {
@@ -70,31 +70,31 @@ impl From<u8> for State {
     }
 }
 
-/// What became of data in the SYN (TCP fast open, RFC 7413). It says nothing of bytes that were
-/// sent after it.
+/// What became of data in the SYN (TCP Fast Open, RFC 7413). It says nothing about bytes sent after
+/// the SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FastOpen {
-    /// None was sent, or nothing is known of it yet.
+    /// No data was sent in the SYN, or its fate is not known yet.
     Unused,
-    /// The answer to the SYN acknowledged it. Also at the side that received it.
+    /// The SYN-ACK acknowledged the data; also on the side that received it.
     Acked,
-    /// No cookie of the peer was known: the SYN asked for one, and had no data.
+    /// The peer's cookie was not known: the SYN requested one and carried no data.
     NoCookie,
-    /// The peer took the SYN and not its data, which was sent again after the handshake.
+    /// The peer accepted the SYN but not its data, which was sent again after the handshake.
     NotAcked,
-    /// The SYN had to be sent again, the second time without data: it was lost, or something on the
-    /// way drops a SYN with data.
+    /// The SYN was retransmitted without data: the first one was lost, or something on the path
+    /// drops a SYN with data.
     SynRetransmitted,
 }
 
 impl FastOpen {
-    /// Of `tcpi_options` and the byte of bit fields that has `tcpi_fastopen_client_fail`
-    /// (`enum tcp_fastopen_client_fail`), which is 0 before Linux 5.5.
+    /// Reads `tcpi_options`, and the byte of bit fields with `tcpi_fastopen_client_fail` (`enum
+    /// tcp_fastopen_client_fail`), which is 0 before Linux 5.5.
     fn of(options: u8, fields: u8) -> Self {
         /// `TCPI_OPT_SYN_DATA`.
         const SYN_DATA: u8 = 32;
-        // The two bits after the first one, counted from the end where compilers begin.
+        // Bits 1 and 2, counted from where the compiler begins.
         let fail = if cfg!(target_endian = "big") { fields >> 5 } else { fields >> 1 } & 3;
         match fail {
             _ if options & SYN_DATA != 0 => Self::Acked,
@@ -118,8 +118,8 @@ impl fmt::Display for FastOpen {
     }
 }
 
-/// What the kernel tells of one connection (`include/uapi/linux/tcp.h`). Times in microseconds,
-/// rates in bytes per second, windows in bytes unless a field says segments.
+/// What the kernel reports about one connection (`include/uapi/linux/tcp.h`). Times are in
+/// microseconds, rates in bytes per second, windows in bytes unless the name says segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TcpInfo {
@@ -127,9 +127,9 @@ pub struct TcpInfo {
     pub state: State,
     /// `TCPI_OPT_SYN_DATA` of `tcpi_options`, and `tcpi_fastopen_client_fail`.
     pub fast_open: FastOpen,
-    /// `tcpi_delivery_rate_app_limited`: [`TcpInfo::delivery_rate`] was measured on data after which
-    /// there was nothing more to send, and no faster or unhindered measurement came since. A full
-    /// send buffer that is all in flight sets it as well as an idle program. Linux 4.9.
+    /// `tcpi_delivery_rate_app_limited`: [`TcpInfo::delivery_rate`] was measured while there was
+    /// nothing more to send, and no faster measurement or one with data waiting came since. An idle
+    /// program sets it, and so does a full send buffer that is all in flight. Linux 4.9.
     pub delivery_rate_app_limited: Option<bool>,
     /// `tcpi_snd_mss`, bytes.
     pub snd_mss: u32,
@@ -138,15 +138,15 @@ pub struct TcpInfo {
     pub unacked_segments: u32,
     /// `tcpi_sacked`: segments of these that the peer has selectively acknowledged (RFC 2018).
     pub sacked_segments: u32,
-    /// `tcpi_lost`: segments of these that are taken for lost.
+    /// `tcpi_lost`: segments of these that the kernel considers lost.
     pub lost_segments: u32,
-    /// `tcpi_retrans`: segments of these that were sent again and are not yet acknowledged.
+    /// `tcpi_retrans`: segments of these that were retransmitted and are not yet acknowledged.
     pub retrans_segments: u32,
     /// `tcpi_last_data_sent`: milliseconds since data was last sent.
     pub last_data_sent_ms: u32,
-    /// `tcpi_last_data_recv`: milliseconds since data last came.
+    /// `tcpi_last_data_recv`: milliseconds since data was last received.
     pub last_data_received_ms: u32,
-    /// `tcpi_rtt`: the smoothed round trip.
+    /// `tcpi_rtt`: the smoothed round-trip time.
     pub rtt_us: u32,
     /// `tcpi_snd_ssthresh`, segments: slow start ends there (RFC 5681 section 3.1). 2,147,483,647
     /// before the first loss.
@@ -155,7 +155,7 @@ pub struct TcpInfo {
     pub cwnd_segments: u32,
     /// `tcpi_total_retrans`, segments.
     pub total_retrans_segments: u32,
-    /// `tcpi_pacing_rate`; `u64::MAX` where nothing paces.
+    /// `tcpi_pacing_rate`; `u64::MAX` without pacing.
     pub pacing_rate: Option<u64>,
     /// `tcpi_max_pacing_rate`: the most that `SO_MAX_PACING_RATE` allows; `u64::MAX` is no limit.
     pub max_pacing_rate: Option<u64>,
@@ -169,29 +169,29 @@ pub struct TcpInfo {
     pub min_rtt_us: Option<u32>,
     /// `tcpi_delivery_rate`.
     pub delivery_rate: Option<u64>,
-    /// `tcpi_busy_time`: with data outstanding.
+    /// `tcpi_busy_time`: time with unacknowledged data.
     pub busy_us: Option<u64>,
-    /// `tcpi_rwnd_limited`: held back by the peer's window.
+    /// `tcpi_rwnd_limited`: time limited by the peer's receive window.
     pub rwnd_limited_us: Option<u64>,
-    /// `tcpi_sndbuf_limited`: held back by our send buffer. Misses cases: see [`LimitedBy`].
+    /// `tcpi_sndbuf_limited`: time limited by our send buffer. It misses cases: see [`LimitedBy`].
     pub sndbuf_limited_us: Option<u64>,
     /// `tcpi_bytes_sent`, retransmissions included.
     pub bytes_sent: Option<u64>,
     /// `tcpi_bytes_retrans`.
     pub bytes_retrans: Option<u64>,
-    /// `tcpi_reord_seen`: times that data was found to have arrived out of order.
+    /// `tcpi_reord_seen`: how often data was found to have arrived out of order.
     pub reordering_seen: Option<u32>,
     /// `tcpi_snd_wnd`: the peer's window as last advertised.
     pub snd_wnd: Option<u32>,
     /// `tcpi_rcv_wnd`: our own window as last advertised. Linux 6.2.
     pub rcv_wnd: Option<u32>,
-    /// `tcpi_total_rto`: times that the retransmission timer ran out (RFC 6298). Linux 6.7.
+    /// `tcpi_total_rto`: how often the retransmission timer expired (RFC 6298). Linux 6.7.
     pub total_rto: Option<u16>,
 }
 
 impl TcpInfo {
-    /// Reads the bytes of a `TCP_INFO` answer; `None` when they are too few for the fields of
-    /// Linux 2.6 (104 bytes).
+    /// Parses the bytes of `TCP_INFO`; `None` if there are fewer than those of Linux 2.6 (104
+    /// bytes).
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         Some(Self {
@@ -229,10 +229,10 @@ impl TcpInfo {
     }
 }
 
-/// Of `struct tcp_info` the counters by which is seen whether anything moved; as the fields of these
-/// names of [`TcpInfo`].
+/// The counters of `struct tcp_info` that show whether anything moved. See the fields of the same
+/// names in [`TcpInfo`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "they are another's")]
+#[expect(missing_docs, reason = "they are documented in TcpInfo")]
 #[non_exhaustive]
 pub struct Progress {
     pub bytes_acked: Option<u64>,
@@ -242,7 +242,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Reads the bytes of a `TCP_INFO` answer.
+    /// Parses the bytes of `TCP_INFO`.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Self {
         Self {
@@ -254,7 +254,7 @@ impl Progress {
     }
 }
 
-/// The first of the bit fields, counted from the end where compilers begin.
+/// Bit 0, counted from where the compiler begins.
 fn app_limited(fields: u8) -> bool {
     fields & if cfg!(target_endian = "big") { 128 } else { 1 } != 0
 }
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fate_of_data_in_the_syn_is_told_by_two_fields() {
+    fn two_fields_show_what_became_of_data_in_the_syn() {
         // Beside other options, and the bit of `tcpi_delivery_rate_app_limited`.
         let told = |options: u8, fail: u8| {
             let mut bytes = bytes(104);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bit_of_the_delivery_rate_is_read_where_there_is_a_rate() {
+    fn the_bit_of_the_delivery_rate_is_read_only_with_a_rate() {
         let told = |length: usize, fields: u8| {
             let mut bytes = bytes(length);
             bytes[7] = fields;

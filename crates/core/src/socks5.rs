@@ -1,4 +1,4 @@
-//! SOCKS 5 as a server reads it: RFC 1928, and user and password by RFC 1929.
+//! The server side of SOCKS 5 (RFC 1928), with user name and password (RFC 1929).
 //!
 //! ```text
 //!  client                                server
@@ -10,30 +10,30 @@
 //!               <----------------------  05 reply 00 type address port
 //! ```
 //!
-//! Of the commands there is CONNECT alone. A name is handed on as it is: it is resolved on this side.
-//! A client that sends the next message before it has the answer to the last is served too, and what
-//! it sends behind its request is kept for the destination.
+//! The only command is CONNECT. A name is passed on unchanged: this side resolves it. A client may
+//! send the next message before it has the reply to the last, and bytes after its request are kept
+//! for the destination.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::account::How;
-use crate::request::{Asking, Credentials, Destination, Refusal, Step};
+use crate::request::{Credentials, Destination, Refusal, RequestReader, Step};
 
-/// Reads one request: see the module's text.
+/// Reads one request. See the [module](self).
 #[derive(Clone, Debug)]
 pub struct Socks5 {
     stage: Stage,
-    /// Whether a client has to say who it is.
-    asks_who: bool,
-    kept: Vec<u8>,
+    /// Whether a client has to authenticate.
+    authenticate: bool,
+    buffer: Vec<u8>,
 }
 
-/// What is read next.
+/// What to read next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Methods,
     Password,
-    /// Nothing, before somebody says whether the name and the password are a user's.
+    /// Nothing, until the credentials are checked.
     Checking,
     Admitted,
     NotAdmitted,
@@ -42,34 +42,38 @@ enum Stage {
 }
 
 impl Socks5 {
-    /// Reads from the first byte on. With `asks_who` a client has to say who it is, by a name and a
-    /// password; without, it need not, and one that only offers to is refused.
+    /// Reads from the first byte on. With `authenticate` a client has to send a user name and
+    /// password. Without, it need not, and a client that offers only that is refused.
     #[must_use]
-    pub fn new(asks_who: bool) -> Self {
-        Self { stage: Stage::Methods, asks_who, kept: Vec::new() }
+    pub fn new(authenticate: bool) -> Self {
+        Self { stage: Stage::Methods, authenticate, buffer: Vec::new() }
     }
 
     /// RFC 1928 section 3: version, and the methods that the client offers.
     fn methods(&mut self) -> Step {
-        match self.kept.first() {
+        match self.buffer.first() {
             Some(&VERSION) => {}
             Some(4) => return self.refuse(Vec::new(), BAD, "it speaks version 4 of SOCKS"),
             Some(_) => return self.refuse(Vec::new(), BAD, "it does not speak SOCKS 5"),
             None => return Step::More,
         }
-        let Some(count) = self.kept.get(1).copied().map(usize::from) else { return Step::More };
-        let Some(offered) = self.kept.get(2..2 + count) else { return Step::More };
-        let (wanted, stage) = if self.asks_who {
+        let Some(count) = self.buffer.get(1).copied().map(usize::from) else { return Step::More };
+        let Some(offered) = self.buffer.get(2..2 + count) else { return Step::More };
+        let (wanted, stage) = if self.authenticate {
             (BY_PASSWORD, Stage::Password)
         } else {
             (BY_NOTHING, Stage::Request)
         };
         if !offered.contains(&wanted) {
             let reply = vec![VERSION, NO_METHOD];
-            return if self.asks_who {
-                self.refuse(reply, How::Unauthenticated, "it does not offer to say who it is")
+            return if self.authenticate {
+                self.refuse(
+                    reply,
+                    How::Unauthenticated,
+                    "it does not offer a user name and password",
+                )
             } else {
-                self.refuse(reply, BAD, "it does not offer to come without a password")
+                self.refuse(reply, BAD, "it does not offer to connect without a password")
             };
         }
         self.read(2 + count, stage);
@@ -78,11 +82,15 @@ impl Socks5 {
 
     /// RFC 1929 section 2: version, name and password.
     fn password(&mut self) -> Step {
-        if self.kept.first().is_some_and(|version| *version != PASSWORD_VERSION) {
+        if self.buffer.first().is_some_and(|version| *version != PASSWORD_VERSION) {
             let reply = vec![PASSWORD_VERSION, NOT_ADMITTED];
-            return self.refuse(reply, BAD, "its name and password are not as RFC 1929 has them");
+            return self.refuse(
+                reply,
+                BAD,
+                "its user name and password are not in the format of RFC 1929",
+            );
         }
-        let Some((name, rest)) = self.kept.get(1..).and_then(counted) else { return Step::More };
+        let Some((name, rest)) = self.buffer.get(1..).and_then(counted) else { return Step::More };
         let Some((password, _)) = counted(rest) else { return Step::More };
         let credentials = Credentials { name: name.to_vec(), password: password.to_vec() };
         let read = 3 + name.len() + password.len();
@@ -92,7 +100,7 @@ impl Socks5 {
 
     /// RFC 1928 section 4: version, command, a reserved byte that means nothing, and the destination.
     fn request(&mut self) -> Step {
-        let [version, command, _, kind, rest @ ..] = &self.kept[..] else { return Step::More };
+        let [version, command, _, kind, rest @ ..] = &self.buffer[..] else { return Step::More };
         if *version != VERSION {
             return self.refuse_with(Rep::GeneralFailure, "its request is not one of SOCKS 5");
         }
@@ -115,27 +123,25 @@ impl Socks5 {
             }
         };
         let Some((port, early)) = after.split_first_chunk::<2>() else { return Step::More };
-        let (port, read) = (u16::from_be_bytes(*port), self.kept.len() - early.len());
+        let (port, read) = (u16::from_be_bytes(*port), self.buffer.len() - early.len());
         match (*command, host) {
             (CONNECT, Some(host)) if port != 0 => {
                 self.read(read, Stage::Over);
                 Step::Request(Destination { host, port })
             }
-            (CONNECT, Some(_)) => self.refuse_with(Rep::GeneralFailure, "it asks for port 0"),
-            (CONNECT, None) => {
-                self.refuse_with(Rep::GeneralFailure, "it asks for a host that no name can be")
-            }
+            (CONNECT, Some(_)) => self.refuse_with(Rep::GeneralFailure, "it requests port 0"),
+            (CONNECT, None) => self.refuse_with(Rep::GeneralFailure, "it requests an invalid host"),
             (2 | 3, _) => {
-                let text = "it asks for another command than CONNECT";
+                let text = "it requests another command than CONNECT";
                 self.refuse_with(Rep::CommandNotSupported, text)
             }
-            _ => self.refuse_with(Rep::CommandNotSupported, "it asks for an unknown command"),
+            _ => self.refuse_with(Rep::CommandNotSupported, "it requests an unknown command"),
         }
     }
 
-    /// Throws away what is read, and goes on.
+    /// Drops the bytes of the message, and goes on.
     fn read(&mut self, bytes: usize, next: Stage) {
-        self.kept.drain(..bytes);
+        self.buffer.drain(..bytes);
         self.stage = next;
     }
 
@@ -176,18 +182,18 @@ fn host(bytes: &[u8]) -> Option<String> {
     (!name.is_empty() && !name.contains(is_of_none)).then(|| name.to_owned())
 }
 
-impl Asking for Socks5 {
+impl RequestReader for Socks5 {
     /// The longest message: a name and a password of 255 bytes each.
     const MOST: usize = 513;
 
     fn put(&mut self, bytes: &[u8]) -> usize {
-        let taken = &bytes[..bytes.len().min(self.room())];
-        self.kept.extend_from_slice(taken);
+        let taken = &bytes[..bytes.len().min(self.capacity())];
+        self.buffer.extend_from_slice(taken);
         taken.len()
     }
 
-    fn room(&self) -> usize {
-        Self::MOST - self.kept.len()
+    fn capacity(&self) -> usize {
+        Self::MOST - self.buffer.len()
     }
 
     fn next(&mut self) -> Step {
@@ -214,15 +220,15 @@ impl Asking for Socks5 {
     }
 
     /// Only a request has an answer that says something else than yes.
-    fn too_late(&self) -> Vec<u8> {
+    fn timeout_reply(&self) -> Vec<u8> {
         match self.stage {
             Stage::Request => reply(Rep::GeneralFailure, None),
             _ => Vec::new(),
         }
     }
 
-    fn into_early(self) -> Vec<u8> {
-        self.kept
+    fn into_rest(self) -> Vec<u8> {
+        self.buffer
     }
 }
 

@@ -1,10 +1,10 @@
-//! Text of others, made fit to be shown.
+//! Makes untrusted text safe to print.
 
 use std::borrow::Cow;
 
-/// A text without what would command a terminal or turn text around: control characters but tabs and the
-/// ends of lines, and those that set directions, become U+FFFD. Names, files, peers and programs may
-/// bring them.
+/// Replaces characters that control a terminal or reverse text by U+FFFD: control characters except
+/// tabs and line feeds, and directional marks. Names, files, peers and other programs may contain
+/// them.
 #[must_use]
 pub fn plain(text: &str) -> Cow<'_, str> {
     let commands = |one: char| {

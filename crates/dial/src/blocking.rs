@@ -9,16 +9,17 @@ use lastbyte_socket::blocking::Stream;
 use tokio::runtime::{self, Handle, Runtime};
 
 use crate::destination::ToDestination;
-use crate::dialer::{self, DialOptions, Dialed};
+use crate::dialer;
 use crate::error::{DialError, Undialed};
+use crate::options::{DialOptions, Dialed};
 use crate::resolve::Resolver;
 
 /// Connects to a host by its name or address, with default options: `connect("example.org:443")?`.
 /// See [`connect`](crate::connect()).
 ///
 /// # Errors
-/// Why there is no connection, with every attempt and what became of it. In a task of tokio it fails:
-/// see [`Dialer`].
+/// Why there is no connection, and how each attempt failed. It fails inside a tokio runtime: see
+/// [`Dialer`].
 pub fn connect(to: impl ToDestination) -> Result<Stream, DialError> {
     connect_with(to, &DialOptions::default())
 }
@@ -44,18 +45,18 @@ pub fn connect_with(to: impl ToDestination, options: &DialOptions) -> Result<Str
     dialer.dial(to, options).map(|dialed| dialed.stream)
 }
 
-/// Dials and waits. Cheap to clone: clones share what they learn.
+/// Dials and waits for the connection. Cheap to clone: clones share their history.
 ///
-/// It works in any thread that no event loop runs in, and in several at once; but not in a task of
-/// tokio, `spawn_blocking` included, because it would stop those that run beside it: there is
-/// [`Dialer`](crate::Dialer) over tokio. A process that was forked makes an event loop of its own.
+/// It works in any thread outside a tokio runtime, and in several at once. Inside a runtime,
+/// `spawn_blocking` included, it fails, because it would block other tasks: use
+/// [`Dialer`](crate::Dialer) there. A forked process makes its own event loop.
 #[derive(Clone, Debug)]
 pub struct Dialer {
     dialer: dialer::Dialer,
     events: Arc<Mutex<Arc<Events>>>,
 }
 
-/// An event loop that is driven by those who wait.
+/// An event loop, driven by the threads that wait.
 #[derive(Debug)]
 struct Events {
     /// `Some` until it is dropped.
@@ -121,8 +122,8 @@ impl Dialer {
         })
     }
 
-    /// The event loop of this process. That of the one it was forked from is not its own: both would
-    /// take events out of one queue in the kernel.
+    /// The event loop of this process. A forked process must not use its parent's: both would take
+    /// events from one epoll queue.
     fn events(&self) -> io::Result<Arc<Events>> {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         if events.process != process::id() {
@@ -131,7 +132,7 @@ impl Dialer {
         Ok(Arc::clone(&events))
     }
 
-    /// Forgets what was learned of addresses: see [`crate::Dialer::forget`].
+    /// Clears the history: see [`crate::Dialer::forget`].
     pub fn forget(&self) {
         self.dialer.forget();
     }

@@ -1,23 +1,24 @@
-//! One call from a host to a connection.
+//! Connects to a host in one call.
 
 use std::sync::OnceLock;
 
 use lastbyte_socket::Stream;
 
 use crate::destination::ToDestination;
-use crate::dialer::{DialOptions, Dialed, Dialer};
+use crate::dialer::Dialer;
 use crate::error::{DialError, Undialed};
+use crate::options::{DialOptions, Dialed};
 use crate::resolve::Resolver;
 
 /// Connects to a host by its name or address, with default options:
-/// `connect("example.org:443").await?`. Both families are asked for at once, and addresses are tried
-/// side by side (RFC 8305); it gives up after 30 s.
+/// `connect("example.org:443").await?`. It resolves both address families at once, tries addresses
+/// in parallel (RFC 8305), and gives up after 30 s.
 ///
-/// All calls of a process share one [`Dialer`], and what it learns. Dropped before it is done, it
-/// leaves no socket. Needs a running runtime with I/O and time.
+/// All calls of a process share one [`Dialer`] with its history. If the future is dropped, no
+/// socket is left. Needs a running runtime with I/O and time.
 ///
 /// # Errors
-/// Why there is no connection, with every attempt and what became of it.
+/// Why there is no connection, and how each attempt failed.
 pub async fn connect(to: impl ToDestination) -> Result<Stream, DialError> {
     connect_with(to, &DialOptions::default()).await
 }
@@ -45,8 +46,8 @@ pub async fn connect_with(
     Ok(stream)
 }
 
-/// The dialer of this process. It asks the servers of the system, and a process that was forked has
-/// its own thread for that.
+/// The dialer of this process. It asks the system's DNS servers; a forked process starts its own
+/// thread for that.
 pub(crate) fn shared_dialer(
     to: &impl ToDestination,
     options: &DialOptions,

@@ -1,4 +1,4 @@
-//! Where to connect to, as programs write it.
+//! Destinations, as programs write them.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -6,10 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use crate::error::Undialed;
 use crate::host::{BadHost, Host};
 
-/// What can be connected to, in the style of [`std::net::ToSocketAddrs`], but that nothing is resolved
-/// by it: `"example.org:443"`, `("example.org", 443)`, or an address with its port.
+/// A host and port in one of several forms: `"example.org:443"`, `("example.org", 443)`, or a
+/// socket address. Like [`std::net::ToSocketAddrs`], but it does not resolve names.
 ///
-/// In a text an IPv6 address stands in brackets: `[2001:db8::1]:443`.
+/// In a string an IPv6 address needs brackets: `[2001:db8::1]:443`.
 pub trait ToDestination {
     /// The host and the port.
     fn to_destination(&self) -> Destination<'_>;
@@ -33,10 +33,10 @@ impl<'a> Destination<'a> {
         Self(Written::Host(host, port))
     }
 
-    /// The host as it is written, and the port.
+    /// The host as written, and the port.
     ///
     /// # Errors
-    /// Where a text has no port, or an IPv6 address without brackets.
+    /// When a string has no port, or an IPv6 address without brackets.
     pub(crate) fn parts(&self) -> Result<(Cow<'_, str>, u16), Undialed> {
         match self.0 {
             Written::Address(address) => Ok((host_of(address), address.port())),
@@ -52,7 +52,7 @@ impl<'a> Destination<'a> {
         }
     }
 
-    /// The address, where it is one.
+    /// The address, if it is one.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         if let Written::Address(address) = self.0 {
             return Some(address);
@@ -64,7 +64,7 @@ impl<'a> Destination<'a> {
         }
     }
 
-    /// Host and port for an error; port 0 where there is none.
+    /// Host and port for an error message; port 0 if there is none.
     pub(crate) fn shown(&self) -> (Cow<'_, str>, u16) {
         match (self.parts(), &self.0) {
             (Ok(parts), _) => parts,
@@ -74,7 +74,7 @@ impl<'a> Destination<'a> {
     }
 }
 
-/// The text of an address without its port.
+/// The text of an IP address, without a port.
 fn host_of(address: SocketAddr) -> Cow<'static, str> {
     match address {
         SocketAddr::V6(address) if address.scope_id() != 0 => {

@@ -1,7 +1,6 @@
-//! The dial itself: asks, and opens sockets, as the race says.
+//! Drives a race: asks the DNS questions and opens the sockets.
 
 use std::collections::hash_map::RandomState;
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::BuildHasher;
 use std::io;
@@ -17,117 +16,20 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use lastbyte_core::history::History;
 use lastbyte_core::order::{PolicyTable, Source};
-use lastbyte_core::race::{Action, Candidate, Course, Parameters, Question, Race, Standing};
-use lastbyte_socket::{ConnectOptions, Operation, SocketError, Stream};
+use lastbyte_core::race::{Action, AttemptState, Candidate, Question, Race, Standing};
+use lastbyte_socket::{Operation, SocketError, Stream};
 use tokio::time;
 
 use crate::destination::{Destination, ToDestination};
 use crate::error::{DialError, FailedAttempt, Undialed};
 use crate::host::{Host, with_port};
 use crate::literal;
+use crate::options::{DialOptions, Dialed, Families, Veto};
 use crate::resolve::{Answer, Answers, Resolver};
 use crate::sources::{Sources, system_policy, uses_ipv6};
 use crate::timeline::{Event, Timeline, What};
 
-/// How to dial.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DialOptions {
-    /// How each connection is opened.
-    pub connect: ConnectOptions,
-    /// The delays of the race, and the deadline of the whole dial, names included.
-    pub race: Parameters,
-    /// Which families to ask for.
-    pub families: Families,
-    /// Which addresses not to connect to, wherever they come from.
-    pub veto: Option<Veto>,
-}
-
-/// Says of an address, with its port, whether it is not to be connected to. It is asked of each before
-/// a socket is opened for it, of those that a name resolved to too, in the task that dials: it must not
-/// wait.
-///
-/// Two are equal if they are clones of one.
-#[derive(Clone)]
-pub struct Veto(pub(crate) Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>);
-
-impl Veto {
-    /// Forbids what this is true of.
-    #[must_use]
-    pub fn new(forbids: impl Fn(SocketAddr) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(forbids))
-    }
-}
-
-impl fmt::Debug for Veto {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Veto").finish_non_exhaustive()
-    }
-}
-
-impl PartialEq for Veto {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for Veto {}
-
-impl DialOptions {
-    /// Sets how each [connection](field@Self::connect) is opened.
-    #[must_use]
-    pub fn connect(self, connect: ConnectOptions) -> Self {
-        Self { connect, ..self }
-    }
-
-    /// Sets the delays of the [race](field@Self::race), its deadline among them.
-    #[must_use]
-    pub fn race(self, race: Parameters) -> Self {
-        Self { race, ..self }
-    }
-
-    /// Limits the time of the whole dial, names included: [`Parameters::deadline`].
-    #[must_use]
-    pub fn within(self, deadline: Duration) -> Self {
-        Self { race: self.race.within(deadline), ..self }
-    }
-
-    /// Sets which [families](field@Self::families) to ask for.
-    #[must_use]
-    pub fn families(self, families: Families) -> Self {
-        Self { families, ..self }
-    }
-
-    /// Sets which addresses [not to connect to](field@Self::veto).
-    #[must_use]
-    pub fn veto(self, veto: Veto) -> Self {
-        Self { veto: Some(veto), ..self }
-    }
-}
-
-/// Which families of addresses to use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Families {
-    /// Both, as the network has them.
-    #[default]
-    Both,
-    /// IPv4 alone.
-    Ipv4,
-    /// IPv6 alone.
-    Ipv6,
-}
-
-/// A connection, and how it came about.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Dialed<S> {
-    /// The connection.
-    pub stream: S,
-    /// What happened, and when.
-    pub timeline: Timeline,
-}
-
-/// Dials over tokio. Cheap to clone: clones share what they learn.
+/// Dials over tokio. Cheap to clone: clones share their history.
 #[derive(Clone, Debug)]
 pub struct Dialer {
     shared: Arc<SharedState>,
@@ -140,11 +42,11 @@ struct SharedState {
     history: Mutex<History>,
     began: Instant,
     chance: RandomState,
-    draws: AtomicU64,
+    tie_breakers: AtomicU64,
 }
 
 impl Dialer {
-    /// A dialer that asks this resolver, and knows nothing yet.
+    /// A dialer with this resolver and an empty history.
     #[must_use]
     pub fn new(resolver: Resolver) -> Self {
         let shared = SharedState {
@@ -153,16 +55,16 @@ impl Dialer {
             history: Mutex::default(),
             began: Instant::now(),
             chance: RandomState::new(),
-            draws: AtomicU64::new(0),
+            tie_breakers: AtomicU64::new(0),
         };
         Self { shared: Arc::new(shared) }
     }
 
-    /// Connects to a host. Dropped before it is done, it leaves no socket. Needs a running runtime
+    /// Connects to a host. If the future is dropped, no socket is left. Needs a running runtime
     /// with I/O and time.
     ///
     /// # Errors
-    /// Why there is no connection, with every attempt and what became of it.
+    /// Why there is no connection, and how each attempt failed.
     pub async fn dial(
         &self,
         to: impl ToDestination,
@@ -178,11 +80,11 @@ impl Dialer {
         {
             return literal::dial(&host, address, options).await;
         }
-        // It is large: whoever dials addresses need not carry it.
+        // This future is large; boxed, it does not enlarge dials to addresses.
         Box::pin(Dial::new(&self.shared, &host, port, options).run()).await
     }
 
-    /// The error of a dial that was not begun.
+    /// The error of a dial that did not begin.
     pub(crate) fn failed(
         &self,
         to: &Destination<'_>,
@@ -193,8 +95,8 @@ impl Dialer {
         Dial::new(&self.shared, &host, port, options).failed(why)
     }
 
-    /// Forgets what was learned of addresses: after a change of the network, for instance. What
-    /// belongs to other source addresses is not used anyway.
+    /// Clears the history, for instance after a change of the network. Entries for other source
+    /// addresses are never used anyway.
     pub fn forget(&self) {
         self.shared.history().clear();
     }
@@ -205,13 +107,13 @@ impl SharedState {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number that nobody can foresee who does not know `chance`.
-    fn draw(&self) -> u64 {
-        self.chance.hash_one(self.draws.fetch_add(1, Ordering::Relaxed))
+    /// A number that is unpredictable without knowing `chance`.
+    fn tie_breaker(&self) -> u64 {
+        self.chance.hash_one(self.tie_breakers.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// An attempt that is going on, with its number.
+/// A running attempt, with its number.
 type Connecting<'a> =
     Pin<Box<dyn Future<Output = (usize, Result<Stream, SocketError>)> + Send + 'a>>;
 
@@ -233,7 +135,7 @@ struct Dial<'a> {
     has_learned: bool,
 }
 
-/// Something that a dial waits for.
+/// An event that a dial waits for.
 enum Happened {
     Answer(Option<Answer>),
     Attempt(usize, Result<Stream, SocketError>),
@@ -294,7 +196,7 @@ impl<'a> Dial<'a> {
         self.timeline.events.push(Event { at, what });
     }
 
-    /// Asks for the addresses of the host, unless it is one.
+    /// Asks for the addresses of the host.
     fn ask(&mut self) -> Result<(), Undialed> {
         if self.port == 0 {
             return Err(Undialed::BadPort);
@@ -315,7 +217,7 @@ impl<'a> Dial<'a> {
         Ok(())
     }
 
-    /// Whether it is not to be connected to, and notes it then.
+    /// Whether the veto forbids this address; records it if so.
     fn is_vetoed(&mut self, address: SocketAddr) -> bool {
         let vetoed = self.options.veto.as_ref().is_some_and(|Veto(forbids)| forbids(address));
         if vetoed && !self.vetoed.contains(&address) {
@@ -330,14 +232,14 @@ impl<'a> Dial<'a> {
         source: Option<Source>,
         standing: Standing,
     ) -> Candidate {
-        Candidate { address, source, standing, service: 0, draw: self.shared.draw() }
+        Candidate { address, source, standing, service: 0, tie_breaker: self.shared.tie_breaker() }
     }
 
-    /// Waits for what happens next, and enters it with all that has happened too: an answer that is
-    /// there must not be passed over for another one, nor a connection after a time in which this
-    /// process was stopped.
+    /// Waits for the next event, and takes all others that are ready: the race must see an answer
+    /// that has arrived before it decides on another one, and a connection made while this process
+    /// was stopped.
     async fn wait(&mut self, until: Duration) {
-        // A wait that the clock cannot tell is one without end, as tokio sees it.
+        // A time beyond the clock's range counts as never, as in tokio.
         let far = || self.began + Duration::from_secs(86_400 * 365 * 30);
         let until = self.began.checked_add(until).unwrap_or_else(far);
         let mut happened = time::timeout_at(until.into(), self.next()).await.ok();
@@ -419,12 +321,11 @@ impl<'a> Dial<'a> {
                 self.timeline.took = self.now();
                 Ok(Dialed { stream, timeline: mem::take(&mut self.timeline) })
             }
-            None => unreachable!("the race is told of a connection that is there"),
+            None => unreachable!("on_attempt stored the connection before the race knew of it"),
         }
     }
 
-    /// Cancels all attempts that are still going on. One that has connected meanwhile is reset: it
-    /// was never used.
+    /// Cancels all running attempts. One that has connected meanwhile is reset unused.
     fn cancel(&mut self, winner: Option<usize>) {
         while let Some(Some((attempt, result))) = self.connecting.next().now_or_never() {
             match result {
@@ -440,7 +341,7 @@ impl<'a> Dial<'a> {
         let running = self.race.attempts().iter().enumerate();
         let running: Vec<usize> = running
             .filter(|(number, attempt)| {
-                attempt.course == Course::Running && Some(*number) != winner
+                attempt.state == AttemptState::Running && Some(*number) != winner
             })
             .map(|(number, _)| number)
             .collect();
@@ -449,22 +350,22 @@ impl<'a> Dial<'a> {
         }
     }
 
-    /// Tells the history of this race, once.
+    /// Records this race in the history, once.
     fn learn(&mut self) {
         let has_learned = mem::replace(&mut self.has_learned, true);
-        // Of a literal there is nothing to choose, and so nothing to learn.
+        // Without a source address there is nothing to record.
         if !has_learned
             && self.race.attempts().iter().any(|attempt| attempt.candidate.source.is_some())
         {
             let now = self.shared.began.elapsed();
             let verdicts = self.race.verdicts(self.now());
             let verdicts = verdicts.filter(|(candidate, _)| !self.failed_here(candidate.address));
-            self.shared.history().enter(self.host, verdicts, now);
+            self.shared.history().record(self.host, verdicts, now);
         }
     }
 
-    /// Whether the attempt to this address failed for a reason on this host: an option, no descriptor,
-    /// no port, no memory. It would fail to any other address too, and says nothing about this one.
+    /// Whether the attempt failed because of this host: an option, or no descriptor, port or
+    /// memory. It would fail for any other address too, so it says nothing about this one.
     fn failed_here(&self, address: SocketAddr) -> bool {
         use io::ErrorKind::{
             ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable,
@@ -505,7 +406,7 @@ impl<'a> Dial<'a> {
             why,
             attempts: attempts.collect(),
             unanswered: mem::take(&mut self.unanswered),
-            open: self.race.open_questions().to_vec(),
+            open: self.race.unanswered().to_vec(),
             timeline: mem::take(&mut self.timeline),
         }
     }

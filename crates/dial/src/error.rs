@@ -12,8 +12,8 @@ use crate::host::BadHost;
 use crate::resolve::{Answer, QueryError};
 use crate::timeline::Timeline;
 
-/// A dial failed. The text says why, then how each attempt failed, the first one leading; where no
-/// address was found, what became of each question.
+/// A dial failed. The text says why, then how each attempt failed, in order; if no address was
+/// found, how each DNS question was answered.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct DialError {
@@ -23,7 +23,7 @@ pub struct DialError {
     pub port: u16,
     /// Why.
     pub why: Undialed,
-    /// How each attempt failed, in the order in which they began.
+    /// How each attempt failed, in the order in which they started.
     pub attempts: Vec<FailedAttempt>,
     /// The questions that were answered without an address.
     pub unanswered: Vec<Answer>,
@@ -34,7 +34,7 @@ pub struct DialError {
 }
 
 impl DialError {
-    /// Whether no address was known to connect to: the name has none, or nobody said so in time.
+    /// Whether no address was found: the name has none, or no answer came in time.
     #[must_use]
     pub fn is_unresolved(&self) -> bool {
         match self.why {
@@ -44,7 +44,7 @@ impl DialError {
         }
     }
 
-    /// Whether a later dial may find an address: not every question was answered with a no.
+    /// Whether a later dial may find an address: not every answer denied that there is one.
     #[must_use]
     pub fn may_resolve_later(&self) -> bool {
         use QueryError::{NoAddresses, NoSuchName, NotKnown};
@@ -57,7 +57,7 @@ impl DialError {
         self.is_unresolved() && !(self.open.is_empty() && self.unanswered.iter().all(is_no))
     }
 
-    /// The kernel's error that leads: of the first attempt that failed.
+    /// The error of the first attempt that failed.
     #[must_use]
     pub fn first(&self) -> Option<&SocketError> {
         self.attempts.iter().find_map(|attempt| attempt.error.as_ref())
@@ -68,16 +68,16 @@ impl DialError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Undialed {
-    /// The host is none.
+    /// The host is invalid.
     #[error("{0}")]
     BadHost(#[from] BadHost),
-    /// A text has no port that is a number.
+    /// The text has no numeric port.
     #[error("the port is missing: give one as in `example.org:443`")]
     NoPort,
-    /// The servers to ask are not known: the system's configuration cannot be read.
+    /// The DNS configuration of the system cannot be read.
     #[error("{0}")]
     Resolver(String),
-    /// Port 0 is nobody's.
+    /// Port 0 is reserved.
     #[error("port 0 cannot be connected to: give one from 1 to 65535")]
     BadPort,
     /// The event loop cannot be used.
@@ -86,13 +86,13 @@ pub enum Undialed {
     /// No address was found.
     #[error("no address found")]
     NoAddress,
-    /// The caller forbids each address that was found: [`DialOptions::veto`](crate::DialOptions::veto).
+    /// The caller's [`DialOptions::veto`](crate::DialOptions::veto) forbids every address found.
     #[error("not to be connected to: {}", list(.0))]
     Vetoed(Vec<SocketAddr>),
     /// All attempts failed.
     #[error("no address connected")]
     AllFailed,
-    /// Time was over.
+    /// The deadline passed.
     #[error("timed out")]
     TimedOut,
 }
@@ -102,19 +102,19 @@ fn list(addresses: &[SocketAddr]) -> String {
     named.join(", ")
 }
 
-/// An attempt that did not lead to a connection.
+/// An attempt that failed, or had no answer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct FailedAttempt {
-    /// Where to.
+    /// The address.
     pub address: SocketAddr,
-    /// When it began, since the dial did.
+    /// When it started, since the start of the dial.
     pub started: Duration,
-    /// Why it failed; `None` if it was still going on when the dial ended.
+    /// Why it failed; `None` if it was still running when the dial ended.
     pub error: Option<SocketError>,
 }
 
-/// How many attempts a text names; the others it counts.
+/// How many attempts the text lists; it counts the others.
 const MOST_NAMED: usize = 8;
 
 impl fmt::Display for DialError {
@@ -144,7 +144,7 @@ impl fmt::Display for DialError {
 }
 
 impl DialError {
-    /// What became of the questions; one text for all that have the same.
+    /// How the questions were answered; equal answers share one text.
     fn questions(&self, f: &mut fmt::Formatter<'_>, mut separator: &str) -> fmt::Result {
         let errors: Vec<(Question, String)> = self
             .unanswered

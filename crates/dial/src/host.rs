@@ -1,14 +1,14 @@
-//! What to dial: an address, or a name to ask for.
+//! A host to dial: an address, or a name to resolve.
 //!
-//! | Written | Is |
+//! | Text | Meaning |
 //! |---|---|
 //! | `192.0.2.1` | that address |
 //! | `2001:db8::1`, `[2001:db8::1]` | that address |
-//! | `fe80::1%eth0`, `fe80::1%2` | that address, over that device (RFC 4007 section 11) |
-//! | `www.example.com`, `www` | a name, by way of the search list |
-//! | `www.example.com.` | exactly this name |
+//! | `fe80::1%eth0`, `fe80::1%2` | that address, on that interface (RFC 4007 section 11) |
+//! | `www.example.com`, `www` | a name, resolved with the search list |
+//! | `www.example.com.` | this exact name |
 //! | `bücher.example` | the name `xn--bcher-kva.example` (IDNA, by UTS 46 as in hickory) |
-//! | `127.1`, `0x7f.1`, `1234` | nothing: see [`BadHost::NumericEnd`] |
+//! | `127.1`, `0x7f.1`, `1234` | invalid: see [`BadHost::NumericEnd`] |
 
 use std::ffi::CString;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -25,15 +25,15 @@ const LONGEST_LABEL: usize = 63;
 pub enum Host {
     /// An address; the port is the one to dial. IPv6 with its scope, where one was given.
     Literal(SocketAddr),
-    /// A name to resolve: in ASCII, its case as given, with its final dot where it has one.
+    /// A name to resolve: in ASCII, in the case given, with its final dot if it has one.
     Name(String),
 }
 
 impl Host {
-    /// Reads a host: `192.0.2.1`, `2001:db8::1`, `[2001:db8::1]`, `fe80::1%eth0`, or a name.
+    /// Parses a host: `192.0.2.1`, `2001:db8::1`, `[2001:db8::1]`, `fe80::1%eth0`, or a name.
     ///
     /// # Errors
-    /// Says what no name can be.
+    /// Why the text is not a valid host.
     pub fn parse(text: &str, port: u16) -> Result<Self, BadHost> {
         if text.is_empty() {
             return Err(BadHost::Empty);
@@ -45,10 +45,10 @@ impl Host {
     }
 }
 
-/// Reads an address, with its scope where it has one; its port is 0.
+/// Parses an address, with its scope if it has one; its port is 0.
 ///
 /// # Errors
-/// When it is an address but for one thing.
+/// When the text is almost an address: brackets or scope are wrong.
 pub(crate) fn literal(text: &str) -> Result<Option<SocketAddr>, BadHost> {
     let (text, bracketed) = match text.strip_prefix('[') {
         Some(rest) => match rest.strip_suffix(']') {
@@ -73,9 +73,9 @@ pub(crate) fn literal(text: &str) -> Result<Option<SocketAddr>, BadHost> {
     }
 }
 
-/// The number of a scope: of a device by its name, or given.
+/// The number of a scope, which is given as a number or as an interface name.
 fn scope(address: Ipv6Addr, zone: &str) -> Result<u32, BadHost> {
-    // Elsewhere a scope says nothing, and the kernel would not look at it.
+    // For other addresses the kernel ignores a scope.
     if !address.is_unicast_link_local() && !address.is_multicast() {
         return Err(BadHost::Unscoped(address));
     }
@@ -87,7 +87,7 @@ fn scope(address: Ipv6Addr, zone: &str) -> Result<u32, BadHost> {
     lastbyte_sys::name::device_index(&device).map_err(|_| unknown())
 }
 
-/// A name in ASCII, checked.
+/// Checks a name, and converts it to ASCII.
 fn name(text: &str) -> Result<String, BadHost> {
     if let Some(bad) = text.chars().find(|char| char.is_control() || char.is_whitespace()) {
         return Err(BadHost::Character(bad));
@@ -113,8 +113,7 @@ fn name(text: &str) -> Result<String, BadHost> {
 
 /// IDNA as hickory does it, which also maps capitals and wide dots.
 fn to_ascii(text: &str) -> Result<String, BadHost> {
-    // Many letters make a long name, whose mapping takes long: 253 bytes of ASCII never come of more
-    // than this.
+    // Mapping a very long name takes long, and 253 bytes of ASCII never come from more than this.
     if text.len() > 4 * LONGEST_NAME {
         return Err(BadHost::TooLong(text.len()));
     }
@@ -149,11 +148,11 @@ pub(crate) fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address
 }
 
-/// Why a text is no host.
+/// Why a text is not a valid host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadHost {
-    /// There is nothing.
+    /// The text is empty.
     #[error("the host is empty: give a name or an address")]
     Empty,
     /// It is longer than a name can be, in bytes.
@@ -162,7 +161,7 @@ pub enum BadHost {
     /// A part between two dots is longer than it can be.
     #[error("a part of a name has at most {LONGEST_LABEL} bytes: `{}` has more", short(.0))]
     LabelTooLong(String),
-    /// There is nothing before a dot.
+    /// A label is empty.
     #[error("a part of the name is empty: it begins with a dot, or has two in a row")]
     EmptyLabel,
     /// A character that no host's name has: a space, NUL, a slash, a colon and so on.

@@ -1,14 +1,14 @@
-//! From a name and a port to a connected socket, by the address that works, first.
+//! Connects to a host by name and port, using the address that works first.
 //!
-//! This crate forbids waiting for what is not needed: no answer waits for another one, no attempt for
-//! a dead one's time-out, and nobody is told of a connection before there is one. What to do next is
-//! decided in `lastbyte-core` (`race`, `order`, `history`); here the questions are asked and the
-//! sockets opened.
+//! This crate forbids unnecessary waiting: no answer waits for another one, and no attempt for the
+//! time-out of a dead one. `lastbyte-core` decides what to do next (`race`, `order`, `history`);
+//! this crate asks the DNS questions and opens the sockets.
 //!
 //! - [`connect()`]: one call, `connect("example.org:443").await?`; [`blocking`]: without an event loop.
-//! - [`Dialer`]: with a resolver and a memory of its own, over tokio; [`blocking::Dialer`].
-//! - [`Resolver`]: DNS by this crate, or `getaddrinfo`.
-//! - [`Timeline`]: what happened, and when; [`DialError`] holds one too.
+//! - [`Dialer`]: with a resolver and a history of its own, over tokio; [`blocking::Dialer`] without
+//!   an event loop.
+//! - [`Resolver`]: this crate's DNS client, or `getaddrinfo`.
+//! - [`Timeline`]: what happened, and when; [`DialError`] contains one too.
 //! - `tower` (feature `tower`): a connector for hyper's client.
 
 #![forbid(unsafe_code)]
@@ -20,6 +20,7 @@ mod dialer;
 mod error;
 mod host;
 mod literal;
+mod options;
 mod resolve;
 mod sources;
 mod timeline;
@@ -28,10 +29,11 @@ pub mod tower;
 
 pub use connect::{connect, connect_with};
 pub use destination::{Destination, ToDestination};
-pub use dialer::{DialOptions, Dialed, Dialer, Families, Veto};
+pub use dialer::Dialer;
 pub use error::{DialError, FailedAttempt, Undialed};
 pub use host::{BadHost, Host};
 pub use lastbyte_core::race::{Because, Parameters, Question};
+pub use options::{DialOptions, Dialed, Families, Veto};
 pub use resolve::{
     Answer, Answers, Found, Origin, QueryError, ResolvConf, Resolver, ResolverError,
 };

@@ -1,4 +1,4 @@
-//! A dial to an address: there is nothing to ask, to choose or to learn, so there is no race either.
+//! A dial to one address: without resolution, choice or history, and so without a race.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -7,11 +7,11 @@ use lastbyte_core::race::Because;
 use lastbyte_socket::{SocketError, Stream};
 use tokio::time;
 
-use crate::dialer::{DialOptions, Dialed, Veto};
 use crate::error::{DialError, FailedAttempt, Undialed};
+use crate::options::{DialOptions, Dialed, Veto};
 use crate::timeline::{Event, Timeline, What};
 
-/// Connects to the address that `host` is, with `port`.
+/// Connects to `address`, which `host` is the text of.
 pub(crate) async fn dial(
     host: &str,
     address: SocketAddr,

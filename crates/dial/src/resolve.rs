@@ -1,17 +1,17 @@
-//! Asks for the addresses of a name.
+//! Resolves the addresses of a name.
 //!
 //! ```text
 //!  name -> hosts(5), localhost -> search list -> cache -> flights -> servers -> exchange
 //!          files                  dns            cache    dns        servers    exchange
 //! ```
 //!
-//! All questions about a name are asked at once, and each answer is told as it comes. What hickory
-//! does here is one exchange with one server, and the messages; which server is asked when, in which
-//! order names are searched, and what is kept, is decided here, because a dial must not wait for what
-//! it does not need: its pool tells both families together, does not see that a server is down, and
-//! leaves tasks in whatever event loop asked first.
+//! All questions about a name are asked at once, and each answer is reported as it arrives. hickory
+//! encodes the messages and makes one exchange with one server. This module decides which server to
+//! ask when, in which order to search names, and what to cache. hickory's own pool would not do for
+//! a dial: it reports both families together, does not notice that a server is down, and leaves
+//! tasks in the event loop of the first caller.
 //!
-//! # What holds against forged answers
+//! # Protection against forged answers
 //!
 //! | Measure | Holds | By |
 //! |---|---|---|
@@ -25,16 +25,16 @@
 //! | records of the name asked for alone, by its aliases (section 6) | yes | `exchange` here |
 //! | cookies (RFC 7873), DNSSEC (RFC 4033) | no | |
 //!
-//! A question that is not answered is sent again, from another port and with another ID, while the
-//! sockets before it stay open: up to five at the default time-outs and one server. Each is a target
-//! of its own, with its own ID, so that the odds of a blind guess are at most five times those of one.
+//! An unanswered question is sent again, from another port and with another ID, while the earlier
+//! sockets stay open: up to five with the default time-outs and one server. Each is a separate
+//! target with its own ID, so a blind guess succeeds at most five times as likely as with one.
 //!
-//! An answer with the right ID about another question is passed over, however many come: who sends it
-//! knows the ID already, and the question is no secret.
+//! An answer with the right ID to another question is ignored, however many come: its sender knows
+//! the ID already, and the question is no secret.
 //!
-//! A server that does not keep the case of letters is asked over TCP, where nobody can forge blindly,
-//! and remembered for ten minutes. Only if it does not talk TCP either is it asked without random case:
-//! to be told so, a forger must have guessed ID and port once, and must then guess both again.
+//! A server that does not preserve the case of letters is asked over TCP, which cannot be forged
+//! blindly, and remembered for ten minutes. It is asked without random case only if it does not
+//! answer over TCP either: a forger who wants that must guess ID and port once, and then again.
 
 mod cache;
 mod dns;
@@ -56,11 +56,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::host::{BadHost, Host};
 pub use files::ResolvConf;
 
-/// Whom to ask for addresses. Cheap to clone: clones share their cache.
+/// Resolves names. Cheap to clone: clones share their cache.
 ///
-/// DNS is asked by a thread of its own, which begins with the first question and ends with the last
-/// clone; so no event loop is needed, and none has to go on after a dial. It asks from the network
-/// namespace of the thread that asked first.
+/// A separate thread does DNS. It starts with the first question and ends with the last clone, so
+/// resolving needs no event loop, and none has to go on after a dial. It uses the network namespace
+/// of the thread that asked first.
 #[derive(Clone, Debug)]
 pub struct Resolver(Kind);
 
@@ -71,12 +71,12 @@ enum Kind {
 }
 
 impl Resolver {
-    /// DNS, as `/etc/resolv.conf` and `/etc/hosts` say. Without the first, a server on this host is
-    /// asked; without the second, it is as if it were empty. When one of them changes it is read
-    /// again, within a second, and the cache is emptied.
+    /// A DNS client that follows `/etc/resolv.conf` and `/etc/hosts`. Without the first it asks a
+    /// server on this host; without the second it acts as if that were empty. When one of them
+    /// changes, it reads it again within a second and empties the cache.
     ///
     /// # Errors
-    /// When these cannot be read or make no sense.
+    /// When one of these files cannot be read or is invalid.
     pub fn dns() -> Result<Self, ResolverError> {
         Self::dns_at("/etc/resolv.conf", "/etc/hosts")
     }
@@ -107,15 +107,16 @@ impl Resolver {
         Self(Kind::Dns(Arc::new(dns::Client::fixed(configuration, hosts))))
     }
 
-    /// The system's own (`getaddrinfo(3)`, in a thread per question), for what only `nsswitch.conf`
-    /// knows. A call that has begun cannot be ended: at most 32 go on at once for this resolver and its
-    /// clones, the others wait. They hold up neither a dial's deadline nor the end of a program.
+    /// The system's resolver (`getaddrinfo(3)`, in a thread per question), for names that only
+    /// `nsswitch.conf` leads to. A running call cannot be cancelled: at most 32 run at once for
+    /// this resolver and its clones, the others wait. They delay neither a dial's deadline nor the
+    /// end of the program.
     #[must_use]
     pub fn system() -> Self {
         Self(Kind::System(system::Calls::default()))
     }
 
-    /// Asks all questions at once. An address is answered with itself.
+    /// Asks all questions at once. An address resolves to itself.
     #[must_use]
     pub fn ask(&self, name: &str, questions: &[Question]) -> Answers {
         let (sender, receiver) = unbounded_channel();
@@ -137,9 +138,9 @@ impl Resolver {
         answers
     }
 
-    /// Whether the answer for a name is known on this host or its links: it is an address, in
-    /// `/etc/hosts`, or stands for the host itself (`localhost`, RFC 6761). Of the system's resolver
-    /// only the last is known, and that it may ask its links for names in `local` (RFC 6762).
+    /// Whether the name is resolved on this host or its links: it is an address, is in
+    /// `/etc/hosts`, or means this host (`localhost`, RFC 6761). For the system's resolver only the
+    /// last is known, and that it may ask the links for names in `local` (RFC 6762).
     #[must_use]
     pub fn is_local(&self, name: &str) -> bool {
         match (Host::parse(name, 0), &self.0) {
@@ -153,7 +154,7 @@ impl Resolver {
     }
 }
 
-/// What was asked, and where the answers go.
+/// A request for addresses, and where its answers go.
 #[derive(Debug)]
 struct Asked {
     /// The name as it was given.
@@ -163,7 +164,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Answers all questions with what is known of both families.
+    /// Answers all questions from these addresses of both families.
     fn tell(&self, addresses: &[SocketAddr], origin: Origin) {
         for question in &self.questions {
             let addresses: Vec<SocketAddr> =
@@ -185,7 +186,7 @@ impl Asked {
 
     fn send(&self, question: Question, name: &str, found: Result<Found, QueryError>) {
         let name = name.strip_suffix('.').unwrap_or(name).to_owned();
-        // Nobody may be waiting any more.
+        // The receiver may be gone.
         let _ = self.sender.send(Answer { question, name, found });
     }
 }
@@ -198,8 +199,8 @@ fn is_of(address: &SocketAddr, question: Question) -> bool {
     }
 }
 
-/// The answers to come, each as it comes. Dropped, the questions go on for a second at most, so that
-/// their answers are kept for the next dial (RFC 8305 section 3), and then end.
+/// The answers of a request, as they arrive. If it is dropped, the questions go on for at most a
+/// second, so that the next dial finds their answers in the cache (RFC 8305 section 3).
 #[derive(Debug)]
 pub struct Answers {
     receiver: UnboundedReceiver<Answer>,
@@ -224,7 +225,7 @@ impl Answers {
                 self.open.retain(|question| *question != answer.question);
                 Some(answer)
             }
-            // Who was to answer is gone: there were no descriptors or threads left.
+            // The resolver's thread is gone: no descriptor or thread was left.
             None => self.open.pop().map(|question| {
                 let text = "the resolver could not go on".to_owned();
                 let found = Err(QueryError::System { text });
@@ -234,34 +235,33 @@ impl Answers {
     }
 }
 
-/// What was answered to one question.
+/// The answer to one question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Answer {
     /// The question.
     pub question: Question,
-    /// The name that was asked for in the end, the search list's domain included.
+    /// The name that was resolved in the end, with the domain of the search list.
     pub name: String,
     /// The addresses, or why there are none.
     pub found: Result<Found, QueryError>,
 }
 
-/// Addresses that were found.
+/// The addresses of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Found {
-    /// The addresses, in the order of the answer; IPv6 with its scope where that is known. Their
-    /// ports are 0.
+    /// The addresses, in the order of the answer; IPv6 with its scope if known. Their ports are 0.
     pub addresses: Vec<SocketAddr>,
-    /// Who knew them.
+    /// Where they come from.
     pub origin: Origin,
-    /// The names that the one asked for is an alias of (CNAME), in their order.
+    /// The aliases that led to them (CNAME), in order.
     pub aliases: Vec<String>,
-    /// How long they may be kept, where that is known.
+    /// How long they may be cached, if known.
     pub ttl: Option<Duration>,
-    /// The DNS server that said so.
+    /// The DNS server that answered.
     pub server: Option<SocketAddr>,
-    /// They were known from an answer before.
+    /// Whether they come from the cache.
     pub cached: bool,
 }
 
@@ -271,15 +271,15 @@ impl Found {
     }
 }
 
-/// Who knew the addresses.
+/// Where addresses come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Origin {
     /// The name is an address.
     Literal,
-    /// `/etc/hosts`, or a name that stands for this host by itself (RFC 6761).
+    /// `/etc/hosts`, or a name that means this host (RFC 6761).
     Hosts,
-    /// A DNS server, now or a moment ago.
+    /// A DNS server, or the cache of its answers.
     Dns,
     /// The system's resolver.
     System,
@@ -289,25 +289,25 @@ pub enum Origin {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
-    /// There is no such name (NXDOMAIN).
+    /// The name does not exist (NXDOMAIN).
     #[error("no such name (NXDOMAIN){}", said(server.as_ref()))]
     NoSuchName {
-        /// Who said so; nobody has to for a name that is reserved (RFC 6761, RFC 7686).
+        /// The server that answered; `None` for a reserved name (RFC 6761, RFC 7686).
         server: Option<SocketAddr>,
     },
     /// The name has no addresses of this family (NODATA).
     #[error("no address of this family{}", said(server.as_ref()))]
     NoAddresses {
-        /// Who said so, where it was a DNS server.
+        /// The DNS server that answered, if one did.
         server: Option<SocketAddr>,
     },
-    /// The server could not find out (SERVFAIL).
+    /// The server failed to resolve it (SERVFAIL).
     #[error("server failure (SERVFAIL), said {server}")]
     ServerFailure {
-        /// Which one.
+        /// The server.
         server: SocketAddr,
     },
-    /// The server does not answer us (REFUSED).
+    /// The server refuses to answer us (REFUSED).
     #[error("refused (REFUSED), said {server}")]
     Refused {
         /// Which one.
@@ -324,9 +324,9 @@ pub enum QueryError {
     /// No server answered in time.
     #[error("no answer from {} within {after:?}", listed(servers))]
     TimedOut {
-        /// Who was asked.
+        /// The servers that were asked.
         servers: Vec<SocketAddr>,
-        /// How long it was waited for them.
+        /// How long the resolver waited for them.
         after: Duration,
     },
     /// No server could be reached.
@@ -386,7 +386,7 @@ fn listed(servers: &[SocketAddr]) -> impl fmt::Display {
     servers.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Why there is nobody to ask.
+/// Why there is no resolver.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResolverError {

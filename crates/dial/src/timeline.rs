@@ -1,4 +1,4 @@
-//! What happened in a dial, and when.
+//! The events of a dial, with their times.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use lastbyte_core::race::{Because, Question};
 
 use crate::resolve::Answer;
 
-/// The events of a dial, in their order.
+/// The events of a dial, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Timeline {
@@ -17,13 +17,13 @@ pub struct Timeline {
     pub took: Duration,
 }
 
-/// Something that happened.
+/// One event of a dial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// When, since the dial began.
+    /// When, since the start of the dial.
     pub at: Duration,
-    /// What.
+    /// What happened.
     pub what: What,
 }
 
@@ -31,38 +31,38 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum What {
-    /// A question was asked about this name.
+    /// The dialer asked a DNS question.
     Asked(Question),
-    /// It was answered.
+    /// A question was answered.
     Answered(Answer),
-    /// An attempt began.
+    /// An attempt started.
     Started {
         /// Its number.
         attempt: usize,
         /// Where to.
         address: SocketAddr,
-        /// Why then.
+        /// Why it started at this time.
         because: Because,
     },
     /// An attempt failed.
     Failed {
         /// Its number.
         attempt: usize,
-        /// The error's text: operation, both ends, cause.
+        /// The error's text: operation, addresses, cause.
         error: String,
     },
-    /// An attempt connected, and is the one.
+    /// An attempt connected: the dial returns this connection.
     Connected {
         /// Its number.
         attempt: usize,
         /// Our address.
         local: Option<SocketAddr>,
     },
-    /// An attempt was given up because another one connected, or the dial ended.
+    /// An attempt was cancelled because another one connected, or the dial ended.
     Cancelled {
         /// Its number.
         attempt: usize,
-        /// It had connected all the same, and was reset unused.
+        /// Whether it had connected meanwhile; then it was reset unused.
         connected: bool,
     },
 }

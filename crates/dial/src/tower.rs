@@ -1,4 +1,4 @@
-//! A connector for hyper's client, and for whatever else takes a [`tower_service::Service`] of URIs.
+//! A connector for hyper's client, and for other users of a [`tower_service::Service`] over URIs.
 //!
 //! ```no_run
 //! use http_body_util::Empty;
@@ -30,11 +30,12 @@ use hyper_util::rt::TokioIo;
 use lastbyte_socket::Stream;
 use tower_service::Service;
 
-use crate::dialer::{DialOptions, Dialed, Dialer};
+use crate::dialer::Dialer;
 use crate::error::DialError;
+use crate::options::{DialOptions, Dialed};
 use crate::timeline::Timeline;
 
-/// Connects to the host of a URI. Cheap to clone: clones share what their dialer learns.
+/// Connects to the host of a URI. Cheap to clone: clones share the dialer's history.
 #[derive(Clone, Debug)]
 pub struct Connector {
     dialer: Dialer,
@@ -43,7 +44,7 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// A connector for `http` alone, with default options.
+    /// A connector for `http` only, with default options.
     #[must_use]
     pub fn new(dialer: Dialer) -> Self {
         Self { dialer, options: Arc::default(), http_alone: true }
@@ -56,8 +57,8 @@ impl Connector {
         self
     }
 
-    /// Whether a URI of another scheme than `http` is refused, as it is by default: this connector
-    /// speaks no TLS. One that puts TLS around it has to switch that off.
+    /// Sets whether to refuse URIs of other schemes than `http`, as by default: this connector does
+    /// not speak TLS. A TLS connector around it has to switch that off.
     #[must_use]
     pub fn enforce_http(mut self, yes: bool) -> Self {
         self.http_alone = yes;
@@ -84,7 +85,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// A connection to come. Dropped before that, it leaves no socket.
+/// A connection in progress. If it is dropped, no socket is left.
 pub struct Connecting(Pin<Box<dyn Future<Output = Result<HttpStream, ConnectError>> + Send>>);
 
 impl Future for Connecting {
@@ -101,17 +102,17 @@ impl std::fmt::Debug for Connecting {
     }
 }
 
-/// Why a connector has no connection.
+/// Why a connector could not connect.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// It is not `http`, and needs TLS or something else around this connector.
+    /// The scheme is not `http`: it needs another connector around this one, such as TLS.
     #[error("{0} is not for this connector, which speaks plain http")]
     NotHttp(String),
-    /// There is nowhere to connect to.
+    /// The URI has no host.
     #[error("the URI {0} names no host")]
     NoHost(Uri),
-    /// There is no default port for this scheme.
+    /// The URI has no port, and its scheme no default port.
     #[error("the URI {0} names no port")]
     NoPort(Uri),
     /// The host could not be reached.
@@ -119,7 +120,7 @@ pub enum ConnectError {
     Dial(#[from] DialError),
 }
 
-/// The host and the port that a URI means.
+/// The host and port of a URI.
 fn destination(uri: &Uri, http_alone: bool) -> Result<(&str, u16), ConnectError> {
     let scheme = uri.scheme();
     if let Some(other) = scheme.filter(|scheme| http_alone && **scheme != Scheme::HTTP) {
@@ -137,7 +138,7 @@ fn destination(uri: &Uri, http_alone: bool) -> Result<(&str, u16), ConnectError>
     Ok((address.unwrap_or(host), port))
 }
 
-/// A connection for hyper. Each response that came over it has its [`Timeline`] among its
+/// A connection for hyper. Each response over it has the [`Timeline`] of the dial among its
 /// extensions.
 #[derive(Debug)]
 pub struct HttpStream {
@@ -146,7 +147,7 @@ pub struct HttpStream {
 }
 
 impl HttpStream {
-    /// The connection, and how it came about.
+    /// The connection, and the timeline of its dial.
     #[must_use]
     pub fn into_dialed(self) -> Dialed<Stream> {
         Dialed { stream: self.io.into_inner(), timeline: self.timeline }

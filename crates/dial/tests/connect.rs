@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lastbyte_dial::{DialOptions, Undialed, Veto, blocking, connect, connect_with};
 
-use crate::support::places::run;
+use crate::support::ports::run;
 
 /// Reads from one connection to its end.
 fn reader() -> (SocketAddr, thread::JoinHandle<Vec<u8>>) {

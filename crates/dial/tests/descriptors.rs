@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use lastbyte_dial::{DialOptions, Dialer, Resolver};
 
 use crate::support::dns::{DnsServer, Zone};
-use crate::support::places::{Port, dialing, run};
+use crate::support::ports::{Port, dialing, run};
 
 fn open_descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()

@@ -16,7 +16,7 @@ use lastbyte_dial::{
 };
 
 use crate::support::dns::{self, DnsServer, Reply, Type, Zone};
-use crate::support::places::{Port, dialing, run};
+use crate::support::ports::{Port, dialing, run};
 
 const MS: Duration = Duration::from_millis(1);
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

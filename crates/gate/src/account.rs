@@ -35,7 +35,7 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// The account, of what the relay has carried, or why there was none.
+    /// The account, of what the relay has relayed, or why there was none.
     pub(crate) fn account(&mut self, ended: Result<Relayed, Ended>) -> Account {
         self.steps.enter(Step::Account);
         let name = Arc::clone(&self.route.route.name);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use lastbyte_core::account::Carried;
+use lastbyte_core::account::Traffic;
 use lastbyte_relay::{Relay, Side};
 
 use crate::config::Target;
@@ -29,9 +29,9 @@ pub struct Moved {
 }
 
 impl Moved {
-    pub(crate) fn of(up: &Carried, down: &Carried) -> Self {
-        let bytes = |carried: &Carried| {
-            let Carried { received, written, .. } = *carried;
+    pub(crate) fn of(up: &Traffic, down: &Traffic) -> Self {
+        let bytes = |traffic: &Traffic| {
+            let Traffic { received, written, .. } = *traffic;
             Bytes { received, written }
         };
         Self { up: bytes(up), down: bytes(down) }
@@ -84,8 +84,8 @@ impl Progress {
     /// Notes how far a relay is. Returns what has moved since the last time, if anything has.
     pub(crate) fn follow(&self, relay: &Relay) -> Option<Moved> {
         let bytes = |from| {
-            let carried = relay.carried(from);
-            Bytes { received: carried.received, written: carried.written }
+            let traffic = relay.traffic(from);
+            Bytes { received: traffic.received, written: traffic.written }
         };
         let now = Moved { up: bytes(Side::Client), down: bytes(Side::Upstream) };
         let before = self.moved();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use lastbyte_core::account::{Ended, How, Party};
 use lastbyte_core::http_connect::{self, HttpConnect};
-use lastbyte_core::request::{Asking, Destination, Refusal, Step};
+use lastbyte_core::request::{Destination, Refusal, RequestReader, Step};
 use lastbyte_core::socks5::{self, Rep, Socks5};
 use lastbyte_socket::Stream;
 use tokio::time::{self, Instant};
@@ -88,7 +88,7 @@ pub(crate) async fn ask(
 }
 
 /// Reads a request: where to, and what came behind it.
-async fn read<A: Asking>(
+async fn read<A: RequestReader>(
     mut machine: A,
     users: &Users,
     client: &mut Stream,
@@ -99,7 +99,7 @@ async fn read<A: Asking>(
     loop {
         match machine.next() {
             Step::More => {
-                let free = machine.room();
+                let free = machine.capacity();
                 match time::timeout(
                     within.saturating_sub(began.elapsed()),
                     client.read(&mut buffer[..free]),
@@ -111,7 +111,7 @@ async fn read<A: Asking>(
                     Ok(Err(cause)) => return Err(Refused::silently(broken(&cause))),
                     Err(_) => {
                         let ended = Ended::new(Party::Gate, How::RequestTimeout);
-                        return Err(refuse(client, &machine.too_late(), ended).await);
+                        return Err(refuse(client, &machine.timeout_reply(), ended).await);
                     }
                 };
             }
@@ -121,7 +121,7 @@ async fn read<A: Asking>(
                 }
             }
             Step::Check(credentials) => machine.on_checked(users.admits(&credentials)),
-            Step::Request(destination) => return Ok((destination, machine.into_early())),
+            Step::Request(destination) => return Ok((destination, machine.into_rest())),
             Step::Refuse(Refusal { reply, how, why }) => {
                 let ended = Ended::because(Party::Gate, how, why);
                 return Err(refuse(client, &reply, ended).await);

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use lastbyte_core::account::{Account, Carried, How, Party};
+use lastbyte_core::account::{Account, How, Party, Traffic};
 use lastbyte_metrics::{
     Counter, Declared, Family, Gauge, Histogram, ReadCounter, ReadGauge, Snapshot, Statistics,
     statistics,
@@ -182,7 +182,7 @@ impl RouteStatistics {
     /// Counts a flow that has ended. `counted` is what was counted of its bytes before.
     pub(crate) fn ended(&self, account: &Account, counted: Moved) {
         self.moved(Moved::of(&account.up, &account.down).since(counted));
-        let acked = |carried: &Carried| carried.acked.unwrap_or_default();
+        let acked = |traffic: &Traffic| traffic.acked.unwrap_or_default();
         self.up_acked_bytes.add(acked(&account.up));
         self.down_acked_bytes.add(acked(&account.down));
         let again = account.client.retransmitted_segments.unwrap_or_default();

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Instant;
 
-use lastbyte_core::account::{Account, Carried, How, Party};
+use lastbyte_core::account::{Account, How, Party, Traffic};
 use lastbyte_gate::View;
 use lastbyte_sys::socket;
 
@@ -76,8 +76,8 @@ fn sums_of(accounts: &[Account]) -> BTreeMap<String, u64> {
         let by = |party| account.ended.how == How::Reset && account.ended.by == party;
         add("resets_by_client".to_owned(), by(Party::Client).into());
         add("resets_by_upstream".to_owned(), by(Party::Upstream).into());
-        for (way, carried) in [("up", &account.up), ("down", &account.down)] {
-            let Carried { received, written, acked, .. } = *carried;
+        for (way, traffic) in [("up", &account.up), ("down", &account.down)] {
+            let Traffic { received, written, acked, .. } = *traffic;
             add(format!("{way}_received_bytes"), received);
             add(format!("{way}_written_bytes"), written);
             add(format!("{way}_acked_bytes"), acked.unwrap_or_default());

@@ -1,4 +1,4 @@
-//! A server on axum that knows of each response whether it arrived.
+//! An axum server that knows whether each response arrived.
 //!
 //! ```text
 //! cargo run --example axum -- [ADDRESS]
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! `axum::serve` takes any listener, and drops each connection when it is done with it. So
-//! [`Proving`] is a listener whose connections are finished when they are dropped. A connection
-//! carries one response here, so that its receipt is that response's.
+//! [`Proving`] is a listener whose connections are finished when they are dropped. Here each
+//! connection has one response, so that its receipt belongs to that response.
 
 #![allow(clippy::print_stdout, reason = "an example talks")]
 
@@ -33,7 +33,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// How long the proof may take.
 const PROOF_TIME: Duration = Duration::from_secs(10);
-/// How long no connection is accepted after one that could not be.
+/// How long to pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[tokio::main(flavor = "current_thread")]
@@ -41,22 +41,22 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
     let listener = TcpListener::bind(&address).await?;
     println!("listening on {}", listener.local_addr()?);
-    let asked = Asked::default();
-    let noted = asked.clone();
+    let requests = Requests::default();
+    let noted = requests.clone();
     let note = move |peer, request, next| noted.clone().note(peer, request, next);
     let app = Router::new()
         .route("/{bytes}", get(|Path(bytes): Path<usize>| async move { vec![b'x'; bytes] }))
         .layer(middleware::from_fn(note))
         .into_make_service_with_connect_info::<Peer>();
-    axum::serve(Proving { listener, asked }, app).await?;
+    axum::serve(Proving { listener, requests }, app).await?;
     Ok(())
 }
 
-/// What each client has asked for, by its address.
+/// The request of each client, by its address.
 #[derive(Clone, Default)]
-struct Asked(Arc<Mutex<HashMap<SocketAddr, String>>>);
+struct Requests(Arc<Mutex<HashMap<SocketAddr, String>>>);
 
-impl Asked {
+impl Requests {
     async fn note(
         self,
         ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
@@ -89,7 +89,7 @@ impl Connected<IncomingStream<'_, Proving>> for Peer {
 /// A listener whose connections are finished when axum drops them.
 struct Proving {
     listener: TcpListener,
-    asked: Asked,
+    requests: Requests,
 }
 
 impl axum::serve::Listener for Proving {
@@ -101,10 +101,10 @@ impl axum::serve::Listener for Proving {
             let accepted = self.listener.accept().await.map_err(io::Error::from);
             match accepted.and_then(|stream| Ok((stream.peer_addr()?, stream))) {
                 Ok((peer, stream)) => {
-                    let asked = self.asked.clone();
-                    return (Proven { stream: Some(stream), peer, asked, whole: false }, peer);
+                    let requests = self.requests.clone();
+                    return (Proven { stream: Some(stream), peer, requests, whole: false }, peer);
                 }
-                // Of too many descriptors, say: there may be fewer soon.
+                // Too many open descriptors, for example: others may close soon.
                 Err(error) => {
                     println!("{error}");
                     tokio::time::sleep(PAUSE).await;
@@ -122,8 +122,8 @@ impl axum::serve::Listener for Proving {
 struct Proven {
     stream: Option<TcpStream>,
     peer: SocketAddr,
-    asked: Asked,
-    /// axum has written all that it had to write.
+    requests: Requests,
+    /// Whether axum has written the whole response.
     whole: bool,
 }
 
@@ -136,19 +136,19 @@ impl Proven {
 impl Drop for Proven {
     fn drop(&mut self) {
         let (Some(stream), whole) = (self.stream.take(), self.whole) else { return };
-        let asked = self.asked.take(self.peer);
+        let request = self.requests.take(self.peer);
         tokio::spawn(async move {
             let ended = if whole {
                 stream.finish().within(PROOF_TIME).await
             } else {
-                // Half a response must not look like a whole one.
+                // A truncated response must not look complete.
                 stream.abort(PROOF_TIME).await
             };
             match ended {
-                Ok(receipt) if whole => println!("{asked}: arrived; {receipt}"),
-                Ok(receipt) => println!("{asked}: cut; {receipt}"),
-                Err(error) if whole => println!("{asked}: not known to have arrived; {error}"),
-                Err(error) => println!("{asked}: cut; {error}"),
+                Ok(receipt) if whole => println!("{request}: arrived; {receipt}"),
+                Ok(receipt) => println!("{request}: cut; {receipt}"),
+                Err(error) if whole => println!("{request}: not known to have arrived; {error}"),
+                Err(error) => println!("{request}: cut; {error}"),
             }
         });
     }
@@ -177,7 +177,7 @@ impl AsyncWrite for Proven {
         self.stream().poll_flush(cx)
     }
 
-    /// The end is for the finish, which waits for the proof.
+    /// Sends no FIN: the finish does, and waits for the proof.
     fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.whole = true;
         Poll::Ready(Ok(()))

@@ -1,13 +1,14 @@
 //! A small Gemini server (<https://geminiprotocol.net/docs/protocol-specification.gmi>) that knows
-//! of every answer whether it arrived.
+//! whether each response arrived.
 //!
 //! ```text
 //! cargo run --example gemini -- FOLDER [ADDRESS [NAME]]
 //! ```
 //!
-//! A Gemini answer has no length: it ends with `close_notify`, which is what tells a whole file from
-//! half of one. Here every connection is finished, and what cannot be sent whole is reset. The
-//! certificate is made anew at each start: clients that remember the last one will ask.
+//! A Gemini response has no length: only `close_notify` distinguishes a complete file from a
+//! truncated one. This server finishes every connection, and resets one whose response is
+//! incomplete. It makes a new certificate at each start: clients that remember the last one will
+//! ask.
 
 #![allow(clippy::print_stdout, reason = "an example talks")]
 
@@ -21,16 +22,16 @@ use lastbyte::tls::rustls::pki_types::PrivatePkcs8KeyDer;
 use lastbyte::tls::{TlsStream, server_config};
 
 mod served;
-use served::{Asked, Folder, Found, escaped, finish_options, line_of, media_type, send, send_file};
+use served::{Args, Folder, Found, escaped, finish_options, line_of, media_type, send, send_file};
 
-/// A request is a URL of at most so many bytes, says the specification.
+/// The longest URL of a request, by the specification.
 const URL_BYTES: usize = 1024;
 
 const PORT: u16 = 1965;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let Asked { folder, listener, name } = Asked::of_words(PORT).await?;
+    let Args { folder, listener, name } = Args::from_env(PORT).await?;
     let name = name.unwrap_or_else(|| "localhost".to_owned());
     let local = listener.local_addr()?;
     let made = rcgen::generate_simple_self_signed([name.clone(), local.ip().to_string()])?;
@@ -128,7 +129,7 @@ fn path_of(line: &[u8], name: &str, local: SocketAddr) -> Result<String, &'stati
         return Err("53 this is no proxy");
     }
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    // Neither may stand in a request: user names, and fragments.
+    // A request must not contain user names or fragments.
     if authority.contains('@') || path.contains('#') || url.contains(char::is_control) {
         return Err(bad);
     }

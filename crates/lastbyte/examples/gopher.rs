@@ -17,14 +17,14 @@ use std::sync::Arc;
 use lastbyte::Stream;
 
 mod served;
-use served::{Asked, Folder, Found, escaped, finish_options, line_of, media_type, send, send_file};
+use served::{Args, Folder, Found, escaped, finish_options, line_of, media_type, send, send_file};
 
 /// "The Selector string should be no longer than 255 characters." (RFC 1436, appendix)
 const SELECTOR_BYTES: usize = 255;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let Asked { folder, listener, name } = Asked::of_words(7070).await?;
+    let Args { folder, listener, name } = Args::from_env(7070).await?;
     let site = Arc::new(Site { folder, name });
     served::serve(listener, |stream| talk(Arc::clone(&site), stream)).await
 }

@@ -1,13 +1,13 @@
-//! A server on hyper that knows of each response whether it arrived.
+//! A hyper server that knows whether each response arrived.
 //!
 //! ```text
 //! cargo run --example hyper -- [ADDRESS]
 //! curl http://127.0.0.1:8080/1000000
 //! ```
 //!
-//! `GET /N` is answered with N bytes. hyper writes the response; then its stream is taken back and
-//! finished. A connection carries one response here, so that its receipt is that response's. With
-//! keep-alive one receipt is for all responses of its connection.
+//! `GET /N` returns N bytes. hyper writes the response, then this program takes the stream back and
+//! finishes it. Here each connection has one response, so that its receipt belongs to that
+//! response. With keep-alive, one receipt covers all responses of a connection.
 
 #![allow(clippy::print_stdout, reason = "an example talks")]
 
@@ -27,7 +27,7 @@ use lastbyte::{TcpListener, TcpStream};
 
 /// How long the proof may take.
 const PROOF_TIME: Duration = Duration::from_secs(10);
-/// How long no connection is accepted after one that could not be.
+/// How long to pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[tokio::main(flavor = "current_thread")]
@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     loop {
         match listener.accept().await {
             Ok(stream) => drop(tokio::spawn(async { println!("{}", serve(stream).await) })),
-            // Of too many descriptors, say: there may be fewer soon.
+            // Too many open descriptors, for example: others may close soon.
             Err(error) => {
                 println!("{error}");
                 tokio::time::sleep(PAUSE).await;
@@ -47,35 +47,35 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Serves one connection; says what was asked, and what became of the response.
+/// Serves one connection. Returns the request, and what became of the response.
 async fn serve(stream: TcpStream) -> String {
-    let asked = Arc::new(Mutex::new("no request".to_owned()));
-    let of_service = Arc::clone(&asked);
+    let request_line = Arc::new(Mutex::new("no request".to_owned()));
+    let of_service = Arc::clone(&request_line);
     let service = service_fn(move |request: Request<Incoming>| {
-        let mut asked = of_service.lock().unwrap_or_else(PoisonError::into_inner);
-        *asked = format!("{} {}", request.method(), request.uri());
+        let mut request_line = of_service.lock().unwrap_or_else(PoisonError::into_inner);
+        *request_line = format!("{} {}", request.method(), request.uri());
         ready(Ok::<_, Infallible>(respond(&request)))
     });
     let mut connection =
         http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
-    // Without hyper's own end, which waits for nothing.
+    // Without hyper's own shutdown, which waits for nothing.
     let served = poll_fn(|cx| connection.poll_without_shutdown(cx)).await;
     let stream = connection.into_parts().io.into_inner();
     let ended = match served {
         Ok(()) => stream.finish().within(PROOF_TIME).await,
-        // Half a response must not look like a whole one.
+        // A truncated response must not look complete.
         Err(_) => stream.abort(PROOF_TIME).await,
     };
-    let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+    let request_line = request_line.lock().unwrap_or_else(PoisonError::into_inner);
     match (served, ended) {
-        (Ok(()), Ok(receipt)) => format!("{asked}: arrived; {receipt}"),
-        (Ok(()), Err(error)) => format!("{asked}: not known to have arrived; {error}"),
-        (Err(error), Ok(receipt)) => format!("{asked}: cut, {error}; {receipt}"),
-        (Err(error), Err(aborted)) => format!("{asked}: cut, {error}; {aborted}"),
+        (Ok(()), Ok(receipt)) => format!("{request_line}: arrived; {receipt}"),
+        (Ok(()), Err(error)) => format!("{request_line}: not known to have arrived; {error}"),
+        (Err(error), Ok(receipt)) => format!("{request_line}: cut, {error}; {receipt}"),
+        (Err(error), Err(aborted)) => format!("{request_line}: cut, {error}; {aborted}"),
     }
 }
 
-/// As many bytes as the path says.
+/// The number of bytes that the path gives.
 fn respond(request: &Request<Incoming>) -> Response<Full<Bytes>> {
     match request.uri().path()[1..].parse() {
         Ok(bytes) => Response::new(vec![b'x'; bytes].into()),

@@ -1,4 +1,4 @@
-//! The quiz of the classic article, in two programs.
+//! How many bytes arrive? A sender and a receiver, after a classic article.
 //!
 //! ```text
 //! cargo run --example quiz -- receive 127.0.0.1:5000
@@ -6,8 +6,9 @@
 //! cargo run --example quiz -- send-and-finish 127.0.0.1:5000
 //! ```
 //!
-//! The sender connects, writes 1,000,000 bytes and ends the connection. The receiver greets with a
-//! line that the sender never reads, and counts. One line differs between the two senders.
+//! The sender connects, writes 1,000,000 bytes and ends the connection. The receiver sends a
+//! greeting that the sender never reads, and counts what arrives. One line differs between the two
+//! senders.
 
 #![allow(clippy::print_stdout, reason = "an example talks")]
 
@@ -19,14 +20,14 @@ use lastbyte::blocking::{self, TcpListener, TcpStream};
 const BYTES: usize = 1_000_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words[..] {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
         ["receive", address] => receive(address),
         ["send-and-close", address] => {
             let stream = send(address)?;
             let written = stream.written();
-            drop(stream); // close(): the greeting is unread, so what is queued is thrown away
+            drop(stream); // close(): the greeting is unread, so the kernel discards what is queued
             println!("{written} bytes written, closed, and no call has failed");
             Ok(())
         }

@@ -1,12 +1,12 @@
-//! Connections as a service of tower, whose response is the receipt of what it sent.
+//! A tower service that takes a connection and returns the receipt of its response.
 //!
 //! ```text
 //! cargo run --example tower -- [ADDRESS]
 //! curl http://127.0.0.1:8080/1000000
 //! ```
 //!
-//! The layers around it bound how many connections there are at once, and how long each may take. One
-//! that takes too long is dropped, and then nothing is proven.
+//! The layers around it limit the number of connections, and the time of each. A connection that
+//! takes too long is dropped, and nothing is proven.
 
 #![allow(clippy::print_stdout, reason = "an example talks")]
 
@@ -28,7 +28,7 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
 const MOST_CONNECTIONS: usize = 1000;
 /// How long a connection may take, its proof included.
 const CONNECTION_TIME: Duration = Duration::from_secs(60);
-/// How long no connection is accepted after one that could not be.
+/// How long to pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long the proof may take.
 const PROOF_TIME: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ async fn main() -> Result<(), BoxError> {
         let service = connections.ready().await?;
         let stream = match listener.accept().await {
             Ok(stream) => stream,
-            // Of too many descriptors, say: there may be fewer soon.
+            // Too many open descriptors, for example: others may close soon.
             Err(error) => {
                 println!("{error}");
                 tokio::time::sleep(PAUSE).await;
@@ -57,7 +57,7 @@ async fn main() -> Result<(), BoxError> {
         tokio::spawn(async {
             match served.await {
                 Ok(receipt) => println!("arrived; {receipt}"),
-                Err(error) => println!("not known to have arrived; {}", told(&*error)),
+                Err(error) => println!("not known to have arrived; {}", with_causes(&*error)),
             }
         });
     }
@@ -71,13 +71,13 @@ async fn serve(stream: TcpStream) -> Result<Receipt, BoxError> {
     }));
     let connection =
         http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), respond);
-    // Without hyper's own end, which waits for nothing. Its error takes the connection along.
+    // Without hyper's own shutdown, which waits for nothing. On an error the connection is dropped.
     let stream = connection.without_shutdown().await?.io.into_inner();
     Ok(stream.finish().within(PROOF_TIME).await?)
 }
 
-/// An error with its causes.
-fn told(error: &dyn Error) -> String {
+/// The text of an error with its causes.
+fn with_causes(error: &dyn Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| Error::source(*cause));
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

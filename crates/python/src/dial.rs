@@ -1,4 +1,4 @@
-//! From a name and a port to a connected descriptor.
+//! Connects to a host by name and port.
 
 use std::io;
 use std::net::IpAddr;
@@ -16,19 +16,19 @@ use pyo3::prelude::*;
 use tokio::runtime::{self, Runtime};
 use tokio::time::timeout;
 
-use crate::words::{
-    EADDRNOTAVAIL, ECONNREFUSED, EINVAL, EIO, EOPNOTSUPP, ETIMEDOUT, UndialedWords,
+use crate::types::{
+    EADDRNOTAVAIL, ECONNREFUSED, EINVAL, EIO, EOPNOTSUPP, ETIMEDOUT, UndialedFields,
 };
 use crate::{SLICE, goes_on};
 
 /// How to dial: any object with these attributes.
 #[derive(FromPyObject)]
-pub(crate) struct DialWords {
+pub(crate) struct DialFields {
     /// Seconds for all of it; `None` for as long as the kernel tries.
     timeout: Option<f64>,
     /// 4 or 6; 0 for both.
     family: u8,
-    /// Whom to ask: `dns` or `system`.
+    /// The resolver: `dns` or `system`.
     resolver: String,
     /// Addresses to connect from, at most one of each family.
     sources: Vec<String>,
@@ -36,19 +36,19 @@ pub(crate) struct DialWords {
     mptcp: bool,
 }
 
-/// Connects to a host. Returns the number of a blocking descriptor, which is the caller's to close;
-/// or `None`, and why there is none.
+/// Connects to a host. Returns a blocking descriptor, which the caller has to close, or `None` and
+/// the reason.
 ///
-/// While it waits others run. It asks `stop` now and then, and ends when that says yes or raises, or
-/// when the handler of a signal raises. Then no descriptor is left.
+/// Other threads run while it waits. It calls `stop` regularly, and ends when that returns true or
+/// raises, or when a signal handler raises. Then no descriptor is left.
 #[pyfunction]
 pub(crate) fn dial(
     py: Python<'_>,
     host: &str,
     port: u16,
-    how: DialWords,
+    how: DialFields,
     stop: Option<Py<PyAny>>,
-) -> PyResult<(Option<i32>, Option<UndialedWords>)> {
+) -> PyResult<(Option<i32>, Option<UndialedFields>)> {
     let options = options(&how)?;
     let failed = |failure| Ok((None, Some(failure)));
     let (runtime, dialer) = match dialer_for(&how.resolver) {
@@ -73,7 +73,7 @@ pub(crate) fn dial(
     });
     match (exception, outcome) {
         (Some(exception), _) => Err(exception),
-        (None, None) => failed(UndialedWords::new("stopped", 0, String::new())),
+        (None, None) => failed(UndialedFields::new("stopped", 0, String::new())),
         (None, Some(Err(failure))) => failed(failure),
         (None, Some(Ok(stream))) => Ok((Some(number_of(stream)), None)),
     }
@@ -83,9 +83,9 @@ fn number_of(stream: blocking::Stream) -> i32 {
     stream.into_inner().into_raw_fd()
 }
 
-/// Waits for a dial, and between two slices asks whether to go on: `None` if not. Python runs
-/// outside the event loop only, so that the handler of a signal may dial by itself, and a thread
-/// that waits for the interpreter keeps no other dial waiting.
+/// Waits for a dial, and asks after each slice whether to go on: `None` if not. Python code runs
+/// only outside the event loop, so a signal handler may dial too, and a thread that waits for the
+/// interpreter does not block other dials.
 fn dial_while(
     runtime: &Runtime,
     dial: impl Future<Output = Result<Dialed<Stream>, DialError>>,
@@ -102,7 +102,7 @@ fn dial_while(
     }
 }
 
-/// What all threads of a process dial with.
+/// The dialers of a process, for all threads.
 struct Dialers {
     process: u32,
     runtime: Arc<Runtime>,
@@ -110,15 +110,15 @@ struct Dialers {
     system: Dialer,
 }
 
-/// Only who holds the interpreter takes it, and keeps neither for long: `os.fork` never finds it
-/// taken.
+/// Only the thread that holds the interpreter locks it, and briefly: it is never locked during
+/// `os.fork`.
 static DIALERS: Mutex<Option<Dialers>> = Mutex::new(None);
 
-fn dialer_for(resolver: &str) -> Result<(Arc<Runtime>, Dialer), UndialedWords> {
+fn dialer_for(resolver: &str) -> Result<(Arc<Runtime>, Dialer), UndialedFields> {
     let mut place = DIALERS.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();
     if let Some(parents) = place.take_if(|dialers| dialers.process != process) {
-        // Its set of events is the parent's too, who would miss what is taken out of it.
+        // The parent shares its epoll descriptor, and would miss the events taken from it.
         std::mem::forget(parents);
     }
     let dialers = match &mut *place {
@@ -130,7 +130,7 @@ fn dialer_for(resolver: &str) -> Result<(Arc<Runtime>, Dialer), UndialedWords> {
     } else {
         dialers
             .over_dns()
-            .map_err(|error| UndialedWords::new("no resolver", EIO, error.to_string()))?
+            .map_err(|error| UndialedFields::new("no resolver", EIO, error.to_string()))?
     };
     Ok((Arc::clone(&dialers.runtime), dialer))
 }
@@ -152,11 +152,11 @@ impl Dialers {
     }
 }
 
-/// For who sets no limit: a time that no kernel tries for.
+/// The deadline if there is none: longer than any kernel tries.
 const FOREVER: Duration = Duration::from_secs(30 * 24 * 3600);
 
-fn options(how: &DialWords) -> PyResult<DialOptions> {
-    // The Python half has said all that is to be said about bad ones.
+fn options(how: &DialFields) -> PyResult<DialOptions> {
+    // The Python half has already checked the arguments.
     let mut options = DialOptions::default();
     options.race.deadline = match how.timeout {
         None => FOREVER,
@@ -181,15 +181,15 @@ fn options(how: &DialWords) -> PyResult<DialOptions> {
     Ok(options)
 }
 
-fn no_events(error: &io::Error) -> UndialedWords {
+fn no_events(error: &io::Error) -> UndialedFields {
     let number = error.raw_os_error().unwrap_or(EIO);
-    UndialedWords::new("no events", number, format!("event loop: {error}"))
+    UndialedFields::new("no events", number, format!("event loop: {error}"))
 }
 
-fn undialed(error: &DialError) -> UndialedWords {
+fn undialed(error: &DialError) -> UndialedFields {
     let (why, number) = match error.why {
         Undialed::BadHost(_) => ("bad host", EINVAL),
-        // What the kernel says to who tries.
+        // The kernel's error for port 0.
         Undialed::BadPort => ("bad port", ECONNREFUSED),
         Undialed::NoAddress if error.may_resolve_later() => ("no answer", EIO),
         Undialed::NoAddress => ("no address", EIO),
@@ -200,13 +200,13 @@ fn undialed(error: &DialError) -> UndialedWords {
         Some(error) => (errno_of(&error.cause), error.to_string()),
         None => (ETIMEDOUT, format!("connect -> {}: no answer", attempt.address)),
     });
-    UndialedWords {
+    UndialedFields {
         attempts: attempts.collect(),
-        ..UndialedWords::new(why, number, error.to_string())
+        ..UndialedFields::new(why, number, error.to_string())
     }
 }
 
-/// The kernel's number, or that of what was found out without it.
+/// The kernel's `errno`, or the one closest to the kind of error.
 fn errno_of(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or_else(|| match error.kind() {
         io::ErrorKind::ConnectionRefused => ECONNREFUSED,

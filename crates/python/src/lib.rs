@@ -1,8 +1,8 @@
-//! The Python face of lastbyte: `_lastbyte`, the compiled half of the package `lastbyte`.
+//! The Python interface of lastbyte: `_lastbyte`, the compiled half of the package `lastbyte`.
 //!
-//! It forbids itself decisions, classes and unsafe code: numbers and words go in and out, and the
-//! Python half (`python/lastbyte`) makes records, enums and exceptions of them. What is decided, is
-//! decided in the library.
+//! This crate forbids decisions, classes and unsafe code: it passes numbers and strings, and the
+//! Python half (`python/lastbyte`) makes records, enums and exceptions of them. The library
+//! decides.
 //!
 //! Descriptors come as numbers. Each is duplicated first, so that another thread may close its
 //! socket, and open another one that gets the same number, while a finish waits.
@@ -10,7 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod dial;
-mod words;
+mod types;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,10 +20,10 @@ use lastbyte::{Drain, FinishOptions, Operation, SocketError};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::words::{Failure, InfoWords, ReceiptWords};
+use crate::types::{Failure, InfoFields, ReceiptFields};
 
-/// How often what waits looks at signals and at its caller. What comes within a tenth of a
-/// second seems to come at once; this is half of that.
+/// How often a waiting call checks for signals and asks its caller. A tenth of a second seems
+/// immediate; this is half of that.
 const SLICE: Duration = Duration::from_millis(50);
 
 /// The compiled half of `lastbyte`. Use that.
@@ -42,22 +42,23 @@ mod _lastbyte {
     }
 }
 
-/// Ends a connection with proof. Returns the receipt, and the failure if it is less than was wanted.
+/// Finishes a connection. Returns the receipt, and the failure if less than the wanted level was
+/// proven.
 ///
-/// While it waits others run. It asks `stop` now and then, and ends when that says yes or raises, or
-/// when the handler of a signal raises.
+/// Other threads run while it waits. It calls `stop` regularly, and ends when that returns true or
+/// raises, or when a signal handler raises.
 #[pyfunction]
 fn finish(
     py: Python<'_>,
     number: i64,
     wanted: Wanted,
     stop: Option<Py<PyAny>>,
-) -> PyResult<(ReceiptWords, Option<Failure>)> {
+) -> PyResult<(ReceiptFields, Option<Failure>)> {
     let options = options(wanted)?;
     let fd = match duplicate(number) {
         Ok(fd) => fd,
-        Err(error) if error.raw_os_error() == Some(words::EBADF) => {
-            return Ok((ReceiptWords::of_nothing(), Some(Failure::not_open())));
+        Err(error) if error.raw_os_error() == Some(types::EBADF) => {
+            return Ok((ReceiptFields::of_nothing(), Some(Failure::not_open())));
         }
         Err(error) => return Err(raised(&Operation::Finish.to_string(), &error)),
     };
@@ -85,21 +86,21 @@ fn finish(
     }
 }
 
-/// How long at most, in seconds; which level; how many bytes of the peer to throw away at most.
+/// The time-out in seconds, the level, and how many bytes from the peer to discard at most.
 type Wanted = (f64, u8, Option<u64>);
 
 fn options((timeout, want, drain): Wanted) -> PyResult<FinishOptions> {
-    // The Python half has said all that is to be said about bad ones.
+    // The Python half has already checked the arguments.
     let deadline = Duration::try_from_secs_f64(timeout)
         .map_err(|error| PyValueError::new_err(error.to_string()))?;
     let want =
-        words::level_of(want).ok_or_else(|| PyValueError::new_err("want must be a Delivery"))?;
+        types::level_of(want).ok_or_else(|| PyValueError::new_err("want must be a Delivery"))?;
     let drain = drain.map_or(Drain::Keep, Drain::Discard);
     Ok(FinishOptions::default().within(deadline).want(want).drain(drain))
 }
 
-/// Whether what waits goes on: runs the handlers of signals, and asks its caller. Only the
-/// main thread has signals to handle; an interpreter that is ending has no answer.
+/// Whether a waiting call goes on: runs signal handlers, and asks the caller. Only the main thread
+/// handles signals; an interpreter that is shutting down stops the call.
 fn goes_on(stop: Option<&Py<PyAny>>) -> PyResult<bool> {
     let asked = Python::try_attach(|py| {
         py.check_signals()?;
@@ -110,14 +111,14 @@ fn goes_on(stop: Option<&Py<PyAny>>) -> PyResult<bool> {
 
 /// The text of a receipt, as the library writes it.
 #[pyfunction]
-fn describe(receipt: ReceiptWords) -> PyResult<String> {
+fn describe(receipt: ReceiptFields) -> PyResult<String> {
     let receipt = receipt.read().ok_or_else(|| PyValueError::new_err("this is no receipt"))?;
     Ok(receipt.to_string())
 }
 
 /// What the kernel knows of a TCP connection now, by the attributes of `TcpInfo`.
 #[pyfunction]
-fn info(number: i64) -> PyResult<InfoWords> {
+fn info(number: i64) -> PyResult<InfoFields> {
     let fd = opened(number, Operation::Sample)?;
     Ok(lastbyte::info(&fd).map_err(|error| refused(&error))?.into())
 }
@@ -129,7 +130,7 @@ fn prepare(number: i64) -> PyResult<()> {
     lastbyte::prepare(&fd).map_err(|error| refused(&error))
 }
 
-/// How the stream ended of which so many bytes were read.
+/// How a stream ended, after this many bytes were read from it.
 #[pyfunction]
 fn observed_end(number: i64, bytes_read: u64) -> PyResult<String> {
     let fd = opened(number, Operation::Sample)?;
@@ -137,14 +138,14 @@ fn observed_end(number: i64, bytes_read: u64) -> PyResult<String> {
     Ok(end.to_string())
 }
 
-/// What a finish does unless told otherwise, for a test to compare.
+/// The defaults of a finish, for a test to compare.
 fn defaults() -> Wanted {
     let FinishOptions { deadline, want, drain, .. } = FinishOptions::default();
     let drain = match drain {
         Drain::Discard(limit) => Some(limit),
         Drain::Keep => None,
     };
-    (deadline.as_secs_f64(), words::level(want), drain)
+    (deadline.as_secs_f64(), types::level(want), drain)
 }
 
 fn opened(number: i64, operation: Operation) -> PyResult<OwnedFd> {
@@ -161,6 +162,6 @@ fn refused(error: &SocketError) -> PyErr {
 
 /// An `OSError`, or the subclass of it that Python has for the number.
 fn raised(doing: &str, cause: &io::Error) -> PyErr {
-    let number = cause.raw_os_error().unwrap_or(words::EIO);
+    let number = cause.raw_os_error().unwrap_or(types::EIO);
     PyOSError::new_err((number, format!("{doing}: {cause}")))
 }

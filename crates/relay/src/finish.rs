@@ -5,9 +5,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use lastbyte_core::account::{Carried, Leg};
+use lastbyte_core::account::{Leg, Traffic};
 use lastbyte_core::finish::{Drain, Unproven};
-use lastbyte_core::pump::{Last, Side};
+use lastbyte_core::pump::{Closing, Side};
 use lastbyte_core::sample::{LimitedBy, State, TcpInfo};
 use lastbyte_core::{Delivery, Receipt};
 use lastbyte_socket::{FinishError, FinishOptions, Stream};
@@ -21,9 +21,9 @@ pub struct Relayed {
     /// Why it ended.
     pub end: RelayEnd,
     /// From the client to the upstream.
-    pub up: Carried,
+    pub up: Traffic,
     /// From the upstream to the client.
-    pub down: Carried,
+    pub down: Traffic,
     /// The side that did not acknowledge all that was written to it in time, and why that is unproven.
     pub unacked: Option<(Side, Unproven)>,
     /// The client's leg, as it was when everything was written.
@@ -42,12 +42,12 @@ impl Relay {
         self.stop();
         let end = self.end.unwrap_or(RelayEnd::Stopped);
         let ends = Side::BOTH.map(|leg| match end {
-            RelayEnd::Fin(_) | RelayEnd::Reset(_) => (self.pump.last(leg), self.times.settle),
+            RelayEnd::Fin(_) | RelayEnd::Reset(_) => (self.pump.closing(leg), self.times.settle),
             RelayEnd::Idle | RelayEnd::Stalled { .. } | RelayEnd::Stopped => {
-                (Last::Reset, Duration::ZERO)
+                (Closing::Reset, Duration::ZERO)
             }
         });
-        let [mut up, mut down] = Side::BOTH.map(|from| Carried::from(self.pump.carried(from)));
+        let [mut up, mut down] = Side::BOTH.map(|from| Traffic::from(self.pump.traffic(from)));
         let blocked = Side::BOTH.map(|from| self.blocked(from));
         let [client, upstream] = self.legs;
         let to_client = Ending::of(client, Side::Client, ends[0]);
@@ -124,7 +124,7 @@ impl Progress {
 struct Ending {
     stream: Stream,
     side: Side,
-    last: Last,
+    closing: Closing,
     within: Duration,
     info: Option<TcpInfo>,
 }
@@ -137,9 +137,9 @@ struct Ended {
 }
 
 impl Ending {
-    fn of(stream: Stream, side: Side, (last, within): (Last, Duration)) -> Self {
+    fn of(stream: Stream, side: Side, (closing, within): (Closing, Duration)) -> Self {
         let info = stream.info().ok();
-        Self { stream, side, last, within, info }
+        Self { stream, side, closing, within, info }
     }
 
     fn leg(&self) -> Leg {
@@ -190,17 +190,17 @@ impl Ending {
 
     /// Does all that needs no waiting.
     fn begin(self) -> Progress {
-        match self.last {
-            Last::Drop => {
+        match self.closing {
+            Closing::Drop => {
                 let acked = self.acked_before();
                 let unacked = acked.map(|acked| self.stream.written().saturating_sub(acked));
                 Progress::Ended(Ended { unacked, why: None })
             }
             // The connection is over: closing it now neither sends nor loses anything.
-            Last::Finish if self.is_over() => {
+            Closing::Finish if self.is_over() => {
                 Progress::Ended(Ended { unacked: Some(0), why: None })
             }
-            Last::Finish | Last::Reset => Progress::Waits(Box::pin(self.end())),
+            Closing::Finish | Closing::Reset => Progress::Waits(Box::pin(self.end())),
         }
     }
 
@@ -209,7 +209,7 @@ impl Ending {
         let options =
             FinishOptions::default().within(deadline).want(want).drain(drain).patient(true);
         let mut stream = self.stream;
-        if self.last == Last::Finish {
+        if self.closing == Closing::Finish {
             let _ = stream.reset_when_closed(false);
             return Ended::of(stream.finish_with(options).await);
         }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use lastbyte_core::End;
-use lastbyte_core::pump::{Carried, Next, Pump, Side};
+use lastbyte_core::pump::{Next, Pump, Side, Traffic};
 use lastbyte_socket::Stream;
 use tokio::time::{self, Instant, Sleep};
 
@@ -143,10 +143,10 @@ impl Relay {
         &self.legs[side as usize]
     }
 
-    /// What this way has carried so far: from this side to the other.
+    /// What this way has relayed so far: from this side to the other.
     #[must_use]
-    pub fn carried(&self, from: Side) -> Carried {
-        self.pump.carried(from)
+    pub fn traffic(&self, from: Side) -> Traffic {
+        self.pump.traffic(from)
     }
 
     /// For how long bytes from this side waited for space in the other side's send buffer.
@@ -164,7 +164,7 @@ impl Relay {
     fn turn(&mut self, from: Side, cx: &mut Context<'_>) -> io::Result<Turn> {
         let to = from.other();
         match self.pump.next(from) {
-            Next::Over => return Ok(Turn::Waits),
+            Next::Done => return Ok(Turn::Waits),
             Next::Read => {
                 let source = &mut self.legs[from as usize];
                 if source.poll_readable(cx)?.is_pending() {
@@ -246,7 +246,7 @@ impl Relay {
     fn poll_limit(&mut self, moved: bool, cx: &mut Context<'_>) -> Poll<RelayEnd> {
         let stuck = Side::BOTH.into_iter().find(|from| self.pump.next(*from) == Next::Write);
         let limit = match stuck {
-            Some(_) if self.pump.is_ending() => Some(self.times.settle),
+            Some(_) if self.pump.is_flushing() => Some(self.times.settle),
             Some(_) => self.times.stall,
             None => self.times.idle,
         };
@@ -289,7 +289,7 @@ impl Relay {
                 None => left != [0, 0],
             };
             if !moves {
-                let reset_by = self.pump.cut_by();
+                let reset_by = self.pump.reset_by();
                 return Poll::Ready(match stuck {
                     Some(from) => RelayEnd::Stalled { side: from.other(), reset_by },
                     None => RelayEnd::Idle,
@@ -300,8 +300,8 @@ impl Relay {
     }
 
     /// The progress so far, for comparison.
-    fn progress(&self) -> [Carried; 2] {
-        Side::BOTH.map(|from| self.pump.carried(from))
+    fn progress(&self) -> [Traffic; 2] {
+        Side::BOTH.map(|from| self.pump.traffic(from))
     }
 
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<RelayEnd>> {
@@ -309,8 +309,8 @@ impl Relay {
         let mut died = false;
         loop {
             let more = self.turns(cx)?;
-            if self.pump.is_over() {
-                return Poll::Ready(Ok(match self.pump.cut_by() {
+            if self.pump.is_done() {
+                return Poll::Ready(Ok(match self.pump.reset_by() {
                     Some(side) => RelayEnd::Reset(side),
                     None => RelayEnd::Fin(self.pump.first_end().unwrap_or(Side::Client)),
                 }));

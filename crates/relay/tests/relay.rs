@@ -193,8 +193,8 @@ fn what_a_side_had_acked_before_its_reset_is_known() {
         reset(&to);
         drop(to);
         let relayed = relay.join().unwrap();
-        let carried = if side == Side::Client { &relayed.down } else { &relayed.up };
-        assert_eq!((carried.written, carried.acked), (1000, Some(1000)), "{relayed:?}");
+        let traffic = if side == Side::Client { &relayed.down } else { &relayed.up };
+        assert_eq!((traffic.written, traffic.acked), (1000, Some(1000)), "{relayed:?}");
     }
 }
 
@@ -347,7 +347,7 @@ fn what_is_dropped_half_way_looks_cut_to_both_sides() {
         let times = RelayTimes::default();
         let mut relay = Relay::new(of_client, of_server, Vec::new(), times, &Pool::default());
         let moved = async {
-            while relay.carried(Side::Client).written < 10 {
+            while relay.traffic(Side::Client).written < 10 {
                 let wait = tokio::time::sleep(SECOND / 1000);
                 tokio::select! { _ = &mut relay => {} () = wait => {} }
             }

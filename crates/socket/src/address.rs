@@ -1,4 +1,4 @@
-//! The sockets of the standard library that a stream can be of, and their addresses.
+//! The standard library's sockets that a stream can use, and their addresses.
 
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
@@ -13,26 +13,24 @@ use lastbyte_core::Kind;
 use lastbyte_sys::socket;
 use lastbyte_sys::watch::OwnsDescriptor;
 
-/// A connected stream socket of the standard library, TCP or Unix. It cannot be implemented
-/// elsewhere.
+/// A connected stream socket of the standard library, TCP or Unix. Other crates cannot implement
+/// this trait.
 pub trait Socket:
-    AsFd + OwnsDescriptor + fmt::Debug + Send + Sync + Unpin + sealed::Sealed + 'static
+    AsFd + OwnsDescriptor + fmt::Debug + Send + Sync + Sized + Unpin + sealed::Sealed + 'static
 {
     #[doc(hidden)]
     const KIND: Kind;
-    /// The listener that accepts such sockets.
+    /// The listener that accepts these sockets.
     type Listener: AsFd + OwnsDescriptor + fmt::Debug + Send + Sync + Unpin + 'static;
 
     #[doc(hidden)]
-    fn receive(&self, room: &mut [u8]) -> io::Result<usize>;
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<usize>;
     #[doc(hidden)]
     fn send(&self, bytes: &[u8]) -> io::Result<usize>;
     #[doc(hidden)]
     fn send_parts(&self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
     #[doc(hidden)]
-    fn accept(listener: &Self::Listener) -> io::Result<(Self, Option<Address>)>
-    where
-        Self: Sized;
+    fn accept(listener: &Self::Listener) -> io::Result<(Self, Option<Address>)>;
     #[doc(hidden)]
     fn set_listener_nonblocking(listener: &Self::Listener, on: bool) -> io::Result<()>;
     #[doc(hidden)]
@@ -46,21 +44,21 @@ pub trait Socket:
 }
 
 mod sealed {
-    #[allow(unnameable_types, reason = "that is what it is for")]
+    #[allow(unnameable_types, reason = "a sealed trait cannot be named")]
     pub trait Sealed {}
     impl Sealed for std::net::TcpStream {}
     impl Sealed for std::os::unix::net::UnixStream {}
 }
 
-/// The two sockets of the standard library have the same methods, but no trait for them.
+/// The standard library's two sockets have the same methods but no common trait.
 macro_rules! socket {
     ($stream:ty, $listener:ty, $kind:expr, $address:path) => {
         impl Socket for $stream {
             const KIND: Kind = $kind;
             type Listener = $listener;
 
-            fn receive(&self, room: &mut [u8]) -> io::Result<usize> {
-                (&mut &*self).read(room)
+            fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+                (&mut &*self).read(buffer)
             }
 
             fn send(&self, bytes: &[u8]) -> io::Result<usize> {
@@ -102,7 +100,7 @@ macro_rules! socket {
 socket!(TcpStream, TcpListener, Kind::Tcp, Address::Ip);
 socket!(UnixStream, UnixListener, Kind::Unix, unix_address);
 
-/// Which kind a connected socket is of.
+/// The kind of a connected socket.
 pub(crate) fn kind_of(fd: &impl AsFd) -> io::Result<Kind> {
     Ok(match (socket::family(fd)?, socket::protocol(fd)?) {
         (socket::FAMILY_UNIX, _) => Kind::Unix,
@@ -112,17 +110,17 @@ pub(crate) fn kind_of(fd: &impl AsFd) -> io::Result<Kind> {
     })
 }
 
-/// Where a socket is bound, or its peer.
+/// The address of a socket, or of its peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Address {
     /// An internet address and port.
     Ip(SocketAddr),
-    /// A Unix socket's place in the file system.
+    /// The path of a Unix socket.
     Path(PathBuf),
-    /// A Unix socket's name in the abstract namespace, without its leading zero byte.
+    /// The name of a Unix socket in the abstract namespace, without the leading NUL.
     Abstract(Vec<u8>),
-    /// A Unix socket that was never bound, as a connecting one is.
+    /// A Unix socket that was not bound, such as a client's.
     Unnamed,
 }
 
@@ -143,7 +141,7 @@ impl From<SocketAddr> for Address {
 }
 
 impl Address {
-    /// The internet address, where it is one.
+    /// The internet address, if it is one.
     #[must_use]
     pub fn ip(&self) -> Option<SocketAddr> {
         match self {
@@ -153,7 +151,7 @@ impl Address {
     }
 }
 
-/// As `ss` and `/proc/net/unix` write them; what a terminal would obey is escaped.
+/// In the notation of `ss` and `/proc/net/unix`, with control characters escaped.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -165,7 +163,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// The addresses of both ends of a connection, as far as they are known.
+/// Both addresses of a connection, as far as they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoints {
     /// Our address.
@@ -174,7 +172,7 @@ pub struct Endpoints {
     pub peer: Option<Address>,
 }
 
-/// With a space before it, to stand after a word.
+/// Begins with a space, to follow a word.
 impl fmt::Display for Endpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.local, &self.peer) {
@@ -191,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_written_without_what_a_terminal_obeys() {
+    fn addresses_are_written_without_control_characters() {
         assert_eq!(Address::Ip(([192, 0, 2, 1], 80).into()).to_string(), "192.0.2.1:80");
         assert_eq!(Address::Path("/run/a\u{1b}[31m".into()).to_string(), "/run/a\\u{1b}[31m");
         assert_eq!(Address::Abstract(b"bus\0x".to_vec()).to_string(), "@bus\\x00x");

@@ -1,4 +1,4 @@
-//! A finish that is still being described: what is wanted of it, then that it begins.
+//! A finish before it begins: what it has to prove.
 
 use std::future::{Future, IntoFuture};
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use lastbyte_core::Delivery;
 use lastbyte_core::finish::{Drain, FinishOptions};
 
-/// A finish before it begins: how long it may take, and what it has to prove. Over tokio it is
-/// awaited, elsewhere waited for.
+/// A finish before it begins: how long it may take, and what it has to prove. Over tokio, `.await`
+/// it; on a blocking stream, call [`Finish::wait`].
 ///
 /// ```
 /// # use std::time::Duration;
@@ -53,7 +53,7 @@ impl<T> Finish<T> {
         Self { options: self.options.drain(drain), ..self }
     }
 
-    /// Whether the deadline begins anew with each acknowledgement:
+    /// Whether each acknowledgement restarts the deadline:
     /// [`FinishOptions::patient`](field@FinishOptions::patient).
     pub fn patient(self, patient: bool) -> Self {
         Self { options: self.options.patient(patient), ..self }
@@ -61,7 +61,7 @@ impl<T> Finish<T> {
 }
 
 impl<T: FinishBlocking> Finish<T> {
-    /// Does it, and waits for the proof.
+    /// Finishes the stream and waits for the proof.
     ///
     /// # Errors
     /// When less than the wanted level could be proven; the error holds the receipt of what was.
@@ -79,27 +79,27 @@ impl<T: FinishAsync> IntoFuture for Finish<T> {
     }
 }
 
-/// What a [`Finish`] can be waited for. Implemented for the blocking streams of this library, and for
-/// a reference to one, which is then proven and stays open.
+/// A blocking stream that [`Finish::wait`] can finish. A mutable reference to one is proven and
+/// stays open.
 pub trait FinishBlocking: Sized {
-    /// What it proves.
+    /// What a finish proves.
     type Receipt;
-    /// Why less was proven.
+    /// Why a finish proved less.
     type Error;
 
-    /// Does it.
+    /// Finishes the stream.
     ///
     /// # Errors
     /// When less than the wanted level could be proven.
     fn run(self, options: FinishOptions) -> Result<Self::Receipt, Self::Error>;
 }
 
-/// What a [`Finish`] can be awaited for. Implemented for the streams over tokio, and for a reference
-/// to one, which is then proven and stays open.
+/// A stream over tokio whose [`Finish`] can be awaited. A mutable reference to one is proven and
+/// stays open.
 pub trait FinishAsync: Sized {
     /// The finish itself.
     type Future: Future;
 
-    /// Begins it.
+    /// Begins the finish.
     fn run(self, options: FinishOptions) -> Self::Future;
 }

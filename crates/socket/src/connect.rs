@@ -1,7 +1,7 @@
 //! Opening a connection to one address.
 
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -10,108 +10,26 @@ use lastbyte_sys::{poll, socket, tcp};
 
 use crate::address::Endpoints;
 use crate::error::{Operation, SocketError};
-use crate::options::SocketOptions;
+use crate::options::ConnectOptions;
 use crate::shared::{Shared, WriteSide};
-use crate::source::source_of;
+use crate::source::{source_for, source_of};
 
-/// How a connection is opened: all that must be settled before `connect`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ConnectOptions {
-    /// Options of the socket.
-    pub socket: SocketOptions,
-    /// How long to wait for the connection; `None`, the default, for as long as the kernel tries
-    /// (`net.ipv4.tcp_syn_retries`: about two minutes).
-    pub timeout: Option<Duration>,
-    /// The addresses to connect from, at most one of each family; empty for the kernel's choice. If
-    /// there are some, and none of the destination's family, it is not connected to.
-    ///
-    /// The port is left to the kernel, and need not be free of connections to other destinations
-    /// (`IP_BIND_ADDRESS_NO_PORT`). A link-local address of IPv6 is used on the interface of the
-    /// destination's scope or else on [`SocketOptions::interface`].
-    pub sources: Vec<IpAddr>,
-    /// Ask for multipath TCP (RFC 8684). Where this kernel or the peer has none, the connection is
-    /// plain TCP: [`Granted::multipath`](crate::Granted::multipath) tells.
-    ///
-    /// The kernel sets fewer options of it, and less can be said of its bytes and its end: see
-    /// [`Kind::Mptcp`]. An option of `socket` that it refuses is an error.
-    pub mptcp: bool,
-    /// How many hops its packets may take (`IP_TTL`, `IPV6_UNICAST_HOPS`), at least 1; `None` for the
-    /// kernel's choice (`net.ipv4.ip_default_ttl`, 64).
-    pub hop_limit: Option<u8>,
-    /// Take any local port of the kernel's range (`IP_LOCAL_PORT_RANGE`, Linux 6.8), not the even ones
-    /// as long as there are some: for those who open thousands of connections to one destination. With
-    /// 15,000 just ended it saves a gate a sixth of the processor time of a connection. It is left out
-    /// where the kernel has no such thing.
-    pub any_port: bool,
-    /// The first bytes to send, already with the SYN where the peer has allowed that before (TCP fast
-    /// open, RFC 7413); otherwise as soon as the handshake is done. They may arrive twice, and in a
-    /// dial with several attempts at several servers: only for what may be done twice.
-    ///
-    /// The connection is there when the handshake is done and the kernel has taken all of them; they
-    /// count as written. [`Granted::fast_open`](crate::Granted::fast_open) tells how they went.
-    pub early: Vec<u8>,
-}
-
-impl ConnectOptions {
-    /// Sets the options of the [socket](field@Self::socket).
-    #[must_use]
-    pub fn socket(self, socket: SocketOptions) -> Self {
-        Self { socket, ..self }
-    }
-
-    /// Limits how long to [wait](field@Self::timeout) for the connection.
-    #[must_use]
-    pub fn within(self, timeout: Duration) -> Self {
-        Self { timeout: Some(timeout), ..self }
-    }
-
-    /// Sets the addresses to connect [from](field@Self::sources).
-    #[must_use]
-    pub fn sources(self, sources: impl IntoIterator<Item = IpAddr>) -> Self {
-        Self { sources: sources.into_iter().collect(), ..self }
-    }
-
-    /// Whether to ask for [multipath TCP](field@Self::mptcp).
-    #[must_use]
-    pub fn mptcp(self, mptcp: bool) -> Self {
-        Self { mptcp, ..self }
-    }
-
-    /// Limits how many [hops](field@Self::hop_limit) its packets may take.
-    #[must_use]
-    pub fn hop_limit(self, hops: u8) -> Self {
-        Self { hop_limit: Some(hops), ..self }
-    }
-
-    /// Whether to take [any local port](field@Self::any_port).
-    #[must_use]
-    pub fn any_port(self, any_port: bool) -> Self {
-        Self { any_port, ..self }
-    }
-
-    /// Sets the [first bytes](field@Self::early) to send.
-    #[must_use]
-    pub fn early(self, bytes: impl Into<Vec<u8>>) -> Self {
-        Self { early: bytes.into(), ..self }
-    }
-}
-
-/// A connection that is being opened: what both faces do, but for the waiting.
+/// A connection that is being opened: everything except the wait, for blocking and tokio streams
+/// alike.
 #[derive(Debug)]
 pub(crate) struct Opening<'a, S: AsFd> {
     io: Unused<S>,
     kind: Kind,
     peer: SocketAddr,
-    /// Our own address, known once it is connected.
+    /// Our address, known once connected.
     local: Option<SocketAddr>,
-    /// What is still to be written before the connection is handed out.
+    /// The rest of the early data, to be written before the connection is returned.
     early: &'a [u8],
     written: usize,
 }
 
 impl<'a> Opening<'a, TcpStream> {
-    /// Opens a socket on which no call waits, and has the kernel send a SYN.
+    /// Opens a non-blocking socket, and has the kernel send a SYN.
     pub(crate) fn begin(peer: SocketAddr, how: &'a ConnectOptions) -> Result<Self, SocketError> {
         let failed = |cause| error(Operation::Connect, (None, peer), cause);
         let source = source_for(peer, how).map_err(failed)?;
@@ -124,7 +42,7 @@ impl<'a> Opening<'a, TcpStream> {
             let _ = socket::take_any_port(&opening.io);
         }
         if let Some(hops) = how.hop_limit {
-            // An IPv4 destination may be written as one of IPv6.
+            // An IPv4 destination may be IPv4-mapped.
             let ipv6 = peer.ip().to_canonical().is_ipv6();
             socket::set_hop_limit(&opening.io, ipv6, hops)
                 .map_err(|cause| error(Operation::Set(hop_option(ipv6)), (source, peer), cause))?;
@@ -133,7 +51,7 @@ impl<'a> Opening<'a, TcpStream> {
         Ok(opening)
     }
 
-    /// Waits for the connection, and writes what is to be written first.
+    /// Waits for the connection, and writes the early data.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), SocketError> {
         let timeout = timeout.unwrap_or(Duration::MAX);
         let began = Instant::now();
@@ -168,16 +86,16 @@ impl<'a> Opening<'a, TcpStream> {
         }
     }
 
-    /// Settles what no option of the caller says.
+    /// Sets what every connection needs, and binds the source address.
     fn settle(&self, source: Option<SocketAddr>) -> Result<(), SocketError> {
         let failed = |operation, cause| error(operation, (source, self.peer), cause);
-        // MPTCP refuses it, and its count tells nothing anyway.
+        // MPTCP refuses it, and its byte count does not show a FIN anyway.
         if self.kind == Kind::Tcp {
             socket::set_oob_inline(&self.io, true)
                 .map_err(|cause| failed(Operation::Set("SO_OOBINLINE"), cause))?;
         }
         let Some(source) = source else { return Ok(()) };
-        // A kernel that does not know it takes a port at once, which is as good while there are some.
+        // A kernel without this option picks a port at once, which works as long as ports are free.
         let _ = socket::leave_port_to_connect(&self.io);
         socket::bind_source(&self.io, source).map_err(|cause| failed(Operation::Bind, cause))
     }
@@ -197,7 +115,7 @@ impl<'a> Opening<'a, TcpStream> {
         })
     }
 
-    /// What the kernel calls an invalid argument, where that is known.
+    /// Explains `EINVAL`, if the reason is known.
     fn explained(&self, error: io::Error) -> io::Error {
         match self.peer {
             SocketAddr::V6(peer)
@@ -222,7 +140,7 @@ impl<'a> Opening<'a, TcpStream> {
         socket::begin_connect(&self.io, self.peer)
     }
 
-    /// Exchanges the socket for one that is watched.
+    /// Replaces the socket by one registered with tokio.
     #[cfg(feature = "tokio")]
     pub(crate) fn map<T: AsFd>(
         self,
@@ -238,16 +156,16 @@ fn hop_option(ipv6: bool) -> &'static str {
     if ipv6 { "IPV6_UNICAST_HOPS" } else { "IP_TTL" }
 }
 
-/// How often a connect is tried for which the kernel finds no local port: it passes over ports that
-/// others are just taking or giving back, and more so where few are free.
+/// How often to try a connect for which the kernel finds no local port. It skips ports that other
+/// sockets are taking or releasing at that moment, more often so if few are free.
 const TRIES: usize = 3;
 
 const NO_PORT: &str = "all local ports to this destination are in use \
                        (net.ipv4.ip_local_port_range)";
 
 impl<S: AsFd> Opening<'_, S> {
-    /// The socket is writable, or `failed`: the attempt is over. Where it has not failed there is
-    /// nothing to ask the kernel about that.
+    /// The attempt is over: the socket is writable, or `failed`. Without a failure there is no
+    /// error to read.
     pub(crate) fn on_writable(&mut self, failed: bool) -> Result<(), SocketError> {
         if failed {
             let error = socket::take_error(&self.io).map_err(|cause| self.failed(cause))?;
@@ -265,13 +183,13 @@ impl<S: AsFd> Opening<'_, S> {
         self.io.get()
     }
 
-    /// What is to be written next.
+    /// What to write next.
     #[cfg(feature = "tokio")]
     pub(crate) fn early(&self) -> &[u8] {
         self.early
     }
 
-    /// Enters a write of [`Opening::early`].
+    /// Records the result of a write of [`Opening::early`].
     pub(crate) fn on_written(&mut self, result: io::Result<usize>) -> Result<(), SocketError> {
         match result {
             Ok(taken) => self.take(taken),
@@ -290,7 +208,7 @@ impl<S: AsFd> Opening<'_, S> {
         error(Operation::Connect, (self.local, self.peer), cause)
     }
 
-    /// Hands the connection out.
+    /// Returns the connection.
     pub(crate) fn connected(self) -> (Shared<S>, WriteSide) {
         let local = self.local.map(Into::into);
         let shared = Shared::new(self.io.used(), self.kind, true, Some(self.peer.into()));
@@ -299,18 +217,20 @@ impl<S: AsFd> Opening<'_, S> {
     }
 }
 
-const ITSELF: &str = "nobody listens there: the connection met itself";
+const ITSELF: &str = "no program listens there: the socket connected to itself";
 
-/// Whether a connection has the same address at both ends. Where nobody listens on a port of the
-/// range that the kernel chooses from, it may choose just that one, and the SYN meets itself
-/// (RFC 9293 section 3.5, simultaneous connection initiation).
+/// Whether a connection has the same address at both ends. If no program listens on a port of the
+/// ephemeral range, the kernel may choose that very port as the source, and the SYN reaches its own
+/// socket (RFC 9293 section 3.5, simultaneous connection initiation).
 fn is_itself(local: SocketAddr, peer: SocketAddr) -> bool {
-    // To the unspecified address is to ourselves (RFC 1122 section 3.2.1.3 forbids it, Linux does it).
+    // Linux connects the unspecified address to this host, though RFC 1122 section 3.2.1.3 forbids
+    // it.
     local.port() == peer.port() && (local.ip() == peer.ip() || peer.ip().is_unspecified())
 }
 
-/// A socket that nobody has used yet. Dropped as that it is reset: if it has connected meanwhile, its
-/// peer shall not see a connection that came and ended well, and nothing of it stays in the kernel.
+/// A socket that has not been used yet. Dropping it resets the connection: if it has connected
+/// meanwhile, the peer does not see a connection that ended cleanly, and nothing of it stays in the
+/// kernel.
 #[derive(Debug)]
 struct Unused<S: AsFd>(Option<S>);
 
@@ -324,7 +244,7 @@ impl<S: AsFd> Unused<S> {
     }
 }
 
-/// Only `used` takes it out, and then nothing is left to ask.
+/// Only `used` takes the socket out, and consumes the value.
 const THERE: &str = "an unused socket is there";
 
 impl<S: AsFd> AsFd for Unused<S> {
@@ -336,7 +256,7 @@ impl<S: AsFd> AsFd for Unused<S> {
 impl<S: AsFd> Drop for Unused<S> {
     fn drop(&mut self) {
         if let Some(io) = &self.0 {
-            // A socket that is gone already needs no reset.
+            // A closed connection needs no reset.
             let _ = socket::set_linger(io, Some(Duration::ZERO));
         }
     }
@@ -349,46 +269,9 @@ fn open(peer: SocketAddr, mptcp: bool) -> io::Result<(OwnedFd, Kind)> {
     Ok((socket::open_tcp_nonblocking(peer)?, Kind::Tcp))
 }
 
-/// The address to bind to for a destination; `None` for the kernel's choice.
-pub(crate) fn source_for(peer: SocketAddr, how: &ConnectOptions) -> io::Result<Option<SocketAddr>> {
-    if how.sources.is_empty() {
-        return Ok(None);
-    }
-    // An IPv4 destination may be written as one of IPv6 (RFC 4291 section 2.5.5.2).
-    let wants_v4 = peer.ip().to_canonical().is_ipv4();
-    let mut sources = how.sources.iter().map(IpAddr::to_canonical);
-    let Some(source) = sources.find(|source| source.is_ipv4() == wants_v4) else {
-        let family = if wants_v4 { "IPv4" } else { "IPv6" };
-        let text = format!("none of the source addresses is of {family}");
-        return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text));
-    };
-    Ok(Some(match (source, peer) {
-        (IpAddr::V4(source), SocketAddr::V4(_)) => (source, 0).into(),
-        (IpAddr::V4(source), SocketAddr::V6(_)) => (source.to_ipv6_mapped(), 0).into(),
-        (IpAddr::V6(source), _) => {
-            SocketAddrV6::new(source, 0, 0, scope_of(source, peer, how)?).into()
-        }
-    }))
-}
-
-/// The scope of a source address: that of a link-local one is its interface (RFC 4007), and 0 leaves
-/// it to the interface that the socket is bound to.
-fn scope_of(source: Ipv6Addr, peer: SocketAddr, how: &ConnectOptions) -> io::Result<u32> {
-    if !source.is_unicast_link_local() {
-        return Ok(0);
-    }
-    match peer {
-        SocketAddr::V6(peer) if peer.scope_id() != 0 => Ok(peer.scope_id()),
-        _ if how.socket.interface.as_ref().is_some_and(|name| !name.is_empty()) => Ok(0),
-        _ => {
-            let text = format!("the source address {source} is link-local: name its interface");
-            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
-        }
-    }
-}
-
-/// Whether this host has an address to connect from. Over IPv6 the kernel says of both, no address
-/// and no port, `EADDRNOTAVAIL`; a UDP socket has ports of its own.
+/// Whether this host has an address to connect from. Over IPv6 the kernel returns `EADDRNOTAVAIL`
+/// both for no address and for no free port; a UDP socket distinguishes them, as UDP has its own
+/// ports.
 fn has_address(peer: SocketAddr, how: &ConnectOptions) -> bool {
     peer.is_ipv4() || !how.sources.is_empty() || source_of(peer, how).is_some()
 }
@@ -419,23 +302,5 @@ mod tests {
         ] {
             assert_eq!(is_itself(at(local), at(peer)), itself, "{local} -> {peer}");
         }
-    }
-
-    #[test]
-    fn the_source_is_that_of_the_family_and_of_the_scope() {
-        let sources = ["192.0.2.1", "fe80::1"].map(|text| text.parse().unwrap()).to_vec();
-        let mut how = ConnectOptions::default().sources(sources);
-        let source = |how: &ConnectOptions, peer: &str| {
-            source_for(peer.parse().unwrap(), how).ok().flatten().map(|from| from.to_string())
-        };
-        let text = |text: &str| Some(text.to_owned());
-        assert_eq!(source(&how, "198.51.100.1:80"), text("192.0.2.1:0"));
-        assert_eq!(source(&how, "[::ffff:198.51.100.1]:80"), text("[::ffff:192.0.2.1]:0"));
-        assert_eq!(source(&how, "[fe80::2%7]:80"), text("[fe80::1%7]:0"));
-        assert_eq!(source(&how, "[2001:db8::2]:80"), None, "on which interface?");
-        how.socket.interface = Some("path0".to_owned());
-        assert_eq!(source(&how, "[2001:db8::2]:80"), text("[fe80::1]:0"));
-        how.sources.clear();
-        assert_eq!(source_for("192.0.2.1:80".parse().unwrap(), &how).unwrap(), None);
     }
 }

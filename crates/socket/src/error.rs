@@ -1,4 +1,4 @@
-//! What went wrong: the operation, both addresses, the cause, and how far we got.
+//! Errors: the operation, both addresses, the cause, and the receipt of what was proven.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use lastbyte_core::finish::Unproven;
 
 use crate::address::Endpoints;
 
-/// What was being done when an error came.
+/// The operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
@@ -16,19 +16,19 @@ pub enum Operation {
     Abort,
     /// Taking the next connection of a listener.
     Accept,
-    /// Taking a connection of somebody else over.
+    /// Taking over a connection that other code made.
     Adopt,
-    /// Taking a local address to connect from.
+    /// Binding the local address.
     Bind,
     /// Opening a connection.
     Connect,
-    /// Ending a connection with proof.
+    /// Ending a connection and proving how far its bytes came.
     Finish,
     /// Ending one direction.
     HalfClose,
     /// Waiting for connections.
     Listen,
-    /// Asking the kernel about a connection.
+    /// Reading what the kernel knows about a connection.
     Sample,
     /// Setting an option, by its name in the manual.
     Set(&'static str),
@@ -51,14 +51,15 @@ impl fmt::Display for Operation {
     }
 }
 
-/// An operation on a socket failed. The text names the cause: there is no further `source()`.
+/// An operation on a socket failed. The text contains the cause, so `source()` returns nothing
+/// more.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[error("{operation}{endpoints}: {cause}")]
 pub struct SocketError {
-    /// What was being done.
+    /// The operation that failed.
     pub operation: Operation,
-    /// Both addresses, as far as there were some.
+    /// Both addresses, as far as they are known.
     pub endpoints: Box<Endpoints>,
     /// The kernel's reason.
     pub cause: io::Error,
@@ -83,15 +84,15 @@ impl From<SocketError> for io::Error {
 #[non_exhaustive]
 #[error("{operation}{endpoints}: {why}{}; {receipt}", Because(source))]
 pub struct FinishError {
-    /// What was being done: [`Operation::Finish`] or [`Operation::Abort`].
+    /// The operation that failed: [`Operation::Finish`] or [`Operation::Abort`].
     pub operation: Operation,
     /// Why.
     pub why: Unproven,
-    /// What was proven all the same.
+    /// What was proven nevertheless.
     pub receipt: Receipt,
     /// Both addresses, as far as they are known.
     pub endpoints: Box<Endpoints>,
-    /// The kernel's own error, where a call failed in an unexpected way.
+    /// The kernel's error, if a system call failed unexpectedly.
     pub source: Option<io::Error>,
 }
 
@@ -110,7 +111,7 @@ impl From<FinishError> for io::Error {
     }
 }
 
-/// The kernel's error in brackets, where there is one.
+/// The kernel's error in brackets, if there is one.
 struct Because<'a>(&'a Option<io::Error>);
 
 impl fmt::Display for Because<'_> {

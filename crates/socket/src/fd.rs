@@ -1,4 +1,4 @@
-//! For descriptors of others: what can be done and known without their history.
+//! Functions on plain descriptors, whose history is not known.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -11,16 +11,16 @@ use lastbyte_sys::{socket, tcp};
 
 use crate::address::{self, Address, Endpoints};
 use crate::error::{FinishError, Operation, SocketError};
-use crate::finish::Course;
+use crate::finish::Finishing;
 use crate::shared;
 
-/// Ends the connection behind any connected stream socket so that nothing is lost, and returns what
-/// could be proven. The descriptor stays open, half-closed: close it next.
+/// Ends the connection of any connected stream socket without losing bytes, and returns what was
+/// proven. The descriptor stays open, half-closed: close it next.
 ///
-/// It blocks, also where the descriptor is non-blocking. Nothing is known of what was written
-/// before, so [`Receipt::written`] is `None`; [`Receipt::unacked`] tells what is left over. How the
-/// peer ended is [`PeerEnd::Unknown`](crate::PeerEnd::Unknown) where somebody else may have read,
-/// unless the connection's state tells it: so [`Delivery::Closed`] is seldom proven here.
+/// It blocks even if the descriptor is non-blocking. How much was written before is not known, so
+/// [`Receipt::written`] is `None`; [`Receipt::unacked`] counts what is left. Other code may have
+/// read, so the peer's end is [`PeerEnd::Unknown`](crate::PeerEnd::Unknown) unless the connection's
+/// state shows it. So this seldom proves [`Delivery::Closed`].
 ///
 /// ```
 /// use std::io::Write;
@@ -43,38 +43,38 @@ use crate::shared;
 /// ```
 ///
 /// # Errors
-/// When less than the wanted level could be proven, or the descriptor is no connected stream
+/// When less than the wanted level could be proven, or the descriptor is not a connected stream
 /// socket: [`FinishError::why`] says which, and the receipt what was proven.
 pub fn finish_fd(fd: impl AsFd, options: FinishOptions) -> Result<Receipt, FinishError> {
     finish_fd_counted(fd, Counted::default(), options)
 }
 
-/// What the program that used a descriptor counted itself.
+/// The counts of the program that used a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counted {
-    /// Bytes written over the life of the connection: [`Receipt::acked`] is said of these.
+    /// Bytes written over the life of the connection. With it the receipt has [`Receipt::acked`].
     pub written: Option<u64>,
-    /// Bytes read over the life of the connection. It counts if the descriptor was
-    /// [prepared](prepare) before the first: then the peer's FIN can be told from a reset.
+    /// Bytes read over the life of the connection. If the descriptor was [prepared](prepare) before
+    /// the first read, this distinguishes the peer's FIN from a reset; otherwise it is ignored.
     pub read: Option<u64>,
 }
 
 impl Counted {
-    /// So many bytes were [written](field@Self::written).
+    /// Sets how many bytes were [written](field@Self::written).
     #[must_use]
     pub fn written(self, bytes: u64) -> Self {
         Self { written: Some(bytes), ..self }
     }
 
-    /// So many bytes were [read](field@Self::read).
+    /// Sets how many bytes were [read](field@Self::read).
     #[must_use]
     pub fn read(self, bytes: u64) -> Self {
         Self { read: Some(bytes), ..self }
     }
 }
 
-/// As [`finish_fd`], for a program that counted: it believes the numbers, and can say more.
+/// [`finish_fd`] with the program's own counts, which it trusts and so can prove more.
 ///
 /// # Errors
 /// As [`finish_fd`].
@@ -86,13 +86,13 @@ pub fn finish_fd_counted(
     finish_fd_while(fd, counted, options, Duration::MAX, || true)
 }
 
-/// As [`finish_fd_counted`], for whoever has other duties: asks whether to go on each time that
-/// `slice` has passed while it waits. A finish that waits for less than that asks nothing.
+/// [`finish_fd_counted`] that can be stopped: it calls `keep_going` each time that `slice` has
+/// passed while it waits.
 ///
 /// # Errors
-/// Those of [`finish_fd`], and [`Unproven::Stopped`] after a no. Our end is queued by then: a later
-/// finish of the same descriptor goes on from there, and claims [`Delivery::Acked`] once our end is
-/// acknowledged too.
+/// Those of [`finish_fd`], and [`Unproven::Stopped`] once `keep_going` returned false. Our FIN is
+/// queued by then: a later finish of the same descriptor continues from there, and proves
+/// [`Delivery::Acked`] once our FIN is acknowledged too.
 pub fn finish_fd_while(
     fd: impl AsFd,
     counted: Counted,
@@ -118,14 +118,14 @@ pub fn finish_fd_while(
         registered: false,
         alone: false,
     };
-    let mut course = Course::finish(facts, options);
-    let outcome = course.drive_while(&fd, slice, keep_going);
-    course.said(outcome, || endpoints_of(&fd))
+    let mut finishing = Finishing::finish(facts, options);
+    let outcome = finishing.drive_while(&fd, slice, keep_going);
+    finishing.with_endpoints(outcome, || endpoints_of(&fd))
 }
 
 const NOTHING: Receipt = Receipt::new(Delivery::Written);
 
-/// The kind of a connected stream socket, or why it is none.
+/// The kind of a connected stream socket, or why the descriptor is not one.
 fn fitting_kind(fd: &impl AsFd) -> Result<Kind, (Unproven, Option<io::Error>)> {
     let refused = |error: io::Error| (Unproven::Refused, Some(error));
     match socket::kind(fd) {
@@ -144,7 +144,7 @@ fn fitting_kind(fd: &impl AsFd) -> Result<Kind, (Unproven, Option<io::Error>)> {
         return Err((Unproven::Listening, None));
     }
     let kind = address::kind_of(fd).map_err(refused)?;
-    // TCP tells its state itself, and that it is still connecting.
+    // The state of TCP shows it, also while connecting.
     if kind != Kind::Tcp && !socket::has_peer(fd).map_err(refused)? {
         return Err((Unproven::NotConnected, None));
     }
@@ -159,11 +159,11 @@ pub(crate) fn endpoints_of(fd: &impl AsFd) -> Endpoints {
     Endpoints { local: ip(socket::local_address(fd)), peer: ip(socket::peer_address(fd)) }
 }
 
-/// A descriptor of our own for what is open by this number, for callers of other languages. It means
-/// the same connection also when the number is closed meanwhile and given to another.
+/// Duplicates a descriptor, for callers from other languages. The copy keeps its connection even if
+/// the caller closes the number and the kernel reuses it.
 ///
 /// # Errors
-/// When nothing is open by that number, or no more descriptors may be opened.
+/// When no such descriptor is open, or no more descriptors may be opened.
 pub fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
     socket::duplicate(number)
 }
@@ -171,14 +171,15 @@ pub fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
 /// What the kernel knows of a TCP connection now (`TCP_INFO`).
 ///
 /// # Errors
-/// When the kernel does not answer for this descriptor: it is no TCP socket.
+/// When the descriptor is not a TCP socket.
 pub fn info(fd: impl AsFd) -> Result<TcpInfo, SocketError> {
     shared::info(&fd).map_err(|cause| SocketError::new(Operation::Sample, endpoints_of(&fd), cause))
 }
 
-/// Lets [`observed_end`] tell a FIN from a reset: to be called before the first read (`SO_OOBINLINE`).
+/// Lets [`observed_end`] distinguish a FIN from a reset. Call it before the first read
+/// (`SO_OOBINLINE`).
 ///
-/// An urgent byte that is read apart from the stream, or passed over, is counted like a FIN.
+/// Without it, an urgent byte that is read separately or skipped counts like a FIN.
 ///
 /// # Errors
 /// When the descriptor is no socket.
@@ -190,14 +191,14 @@ pub fn prepare(fd: impl AsFd) -> Result<(), SocketError> {
 /// The name of the congestion control that a TCP socket uses (`TCP_CONGESTION`).
 ///
 /// # Errors
-/// When the descriptor is no TCP socket.
+/// When the descriptor is not a TCP socket.
 pub fn congestion(fd: impl AsFd) -> Result<String, SocketError> {
     tcp::congestion(&fd)
         .map_err(|cause| SocketError::new(Operation::Sample, endpoints_of(&fd), cause))
 }
 
-/// Selects a congestion control by its name, at any time (`TCP_CONGESTION`). Only the sender's
-/// counts.
+/// Selects a congestion control by its name, at any time (`TCP_CONGESTION`). It governs what this
+/// side sends.
 ///
 /// # Errors
 /// When the descriptor is no TCP socket, this kernel does not have the name (`ENOENT`), or only
@@ -208,12 +209,12 @@ pub fn set_congestion(fd: impl AsFd, name: &str) -> Result<(), SocketError> {
     })
 }
 
-/// How the stream ended whose reader got 0 from its last `read`, having read `bytes_read` bytes over
-/// the life of the connection, as it says.
+/// How the peer's stream ended, after a `read` returned 0. `bytes_read` is how many bytes the
+/// program read over the life of the connection.
 ///
-/// Over TCP a connection whose own side is still open tells by its state; otherwise the number
-/// tells, if the descriptor was [prepared](prepare). Where neither does, and for every other kind,
-/// it is [`End::Unknown`].
+/// If our own direction of a TCP connection is still open, the connection's state shows it.
+/// Otherwise the count shows it, if the descriptor was [prepared](prepare). In all other cases, and
+/// for every other kind, it is [`End::Unknown`].
 ///
 /// # Errors
 /// When the descriptor is no socket.

@@ -15,31 +15,31 @@ use crate::address::Endpoints;
 use crate::error::{FinishError, Operation};
 use crate::shared::{self, ReadSide, WriteSide};
 
-/// How much is read at a time where it cannot be thrown away unread.
+/// How much to read at a time if the kernel cannot discard it.
 const SCRATCH_BYTES: usize = 4 << 10;
 
-/// A finish under way: the machine, and when it began.
-pub(crate) struct Course<'a> {
+/// A finish in progress: the machine, and when it began.
+pub(crate) struct Finishing<'a> {
     machine: Finish,
     kind: Kind,
     started: Instant,
     operation: Operation,
-    /// Who gets what is read; without it that is thrown away.
+    /// Receives what is read; without it, that is discarded.
     rest: Option<Rest<'a>>,
-    /// What a reader beside it looks into: over a Unix socket an error is told once.
+    /// Where a concurrent reader learns of a reset: over a Unix socket the kernel reports it once.
     report: Option<&'a Report>,
 }
 
-/// Takes what the peer still sent.
+/// Receives what the peer still sends.
 pub(crate) type Rest<'a> = &'a mut (dyn FnMut(&[u8]) + Send);
 
-/// What came of it, before anybody has said whose connection it was.
+/// The result of a finish, without the addresses of the connection.
 pub(crate) type Outcome = Result<Receipt, Failure>;
 
-/// Why, what was proven all the same, and the kernel's error.
+/// Why it failed, what was proven nevertheless, and the kernel's error.
 pub(crate) type Failure = (Unproven, Receipt, Option<io::Error>);
 
-impl<'a> Course<'a> {
+impl<'a> Finishing<'a> {
     pub(crate) fn finish(facts: Facts, options: FinishOptions) -> Self {
         let machine = Finish::new(facts, options, Duration::ZERO);
         let (kind, started) = (facts.kind, Instant::now());
@@ -56,22 +56,22 @@ impl<'a> Course<'a> {
         Self { machine, kind, started, operation: Operation::Abort, rest: None, report: None }
     }
 
-    /// Gives what is read to `rest`.
-    pub(crate) fn giving(self, rest: Rest<'a>) -> Self {
+    /// Passes what is read to `rest`.
+    pub(crate) fn passing_to(self, rest: Rest<'a>) -> Self {
         Self { rest: Some(rest), ..self }
     }
 
-    /// Leaves in `report` what the kernel tells, for whoever reads meanwhile and afterwards.
-    pub(crate) fn telling(self, report: &'a Report) -> Self {
+    /// Records in `report` what the kernel reports, for concurrent and later reads.
+    pub(crate) fn reporting_to(self, report: &'a Report) -> Self {
         Self { report: Some(report), ..self }
     }
 
-    /// Takes it to its end, waiting by `poll` and, where that is not enough, on edges.
+    /// Drives it to its end, waiting with `poll` and, where that is not enough, on edges.
     pub(crate) fn drive(&mut self, fd: &impl AsFd) -> Outcome {
         self.drive_while(fd, Duration::MAX, || true)
     }
 
-    /// As [`Course::drive`], and asks whether to go on whenever `slice` has passed.
+    /// As [`Finishing::drive`], and calls `keep_going` whenever `slice` has passed.
     pub(crate) fn drive_while(
         &mut self,
         fd: &impl AsFd,
@@ -81,7 +81,7 @@ impl<'a> Course<'a> {
         let mut edges = None;
         let mut asked = Duration::ZERO;
         while let Some((until, wake)) = self.advance(fd)? {
-            // The end of a slice is no news for the machine: it waits on.
+            // The end of a slice is no event for the machine: it goes on waiting.
             let woken = loop {
                 let timeout = until.saturating_sub(self.started.elapsed()).min(slice);
                 let woken = wait(fd, wake, &mut edges, timeout);
@@ -102,7 +102,7 @@ impl<'a> Course<'a> {
         self.outcome()
     }
 
-    /// Does what the machine asks for, up to its next wait; `None` at its end.
+    /// Makes the machine's system calls, up to its next wait; `None` when it is done.
     pub(crate) fn advance(&mut self, fd: &impl AsFd) -> Result<Option<(Duration, Wake)>, Failure> {
         loop {
             match self.machine.next() {
@@ -130,18 +130,23 @@ impl<'a> Course<'a> {
         outcome.map_err(|(why, receipt)| (why, receipt, None))
     }
 
-    /// Enters in the stream's books what was learned about it.
-    pub(crate) fn enter(&self, receipt: &Receipt, reading: &mut ReadSide, writing: &mut WriteSide) {
+    /// Records in the stream's state what the finish learned.
+    pub(crate) fn record(
+        &self,
+        receipt: &Receipt,
+        reading: &mut ReadSide,
+        writing: &mut WriteSide,
+    ) {
         reading.read += receipt.drained;
         reading.observed_end = match receipt.peer {
-            // Only what was met while reading is an end; what waits behind bytes is none yet.
+            // Only an end that was read counts: one behind unread bytes has not been reached yet.
             PeerEnd::Reset => Some(End::Reset),
             _ => reading.observed_end,
         };
         writing.half_closed |= self.machine.fin_queued();
     }
 
-    /// Does the one system call that the machine asks for, and tells the result.
+    /// Makes the one system call that the machine asks for, and reports the result.
     fn step(&mut self, action: Action, fd: &impl AsFd) -> io::Result<()> {
         let machine = &mut self.machine;
         match action {
@@ -174,8 +179,12 @@ impl<'a> Course<'a> {
         (Unproven::Refused, receipt, Some(error))
     }
 
-    /// Says whose connection it was.
-    pub(crate) fn said(&self, outcome: Outcome, endpoints: impl FnOnce() -> Endpoints) -> Finished {
+    /// Adds the addresses of the connection to an error.
+    pub(crate) fn with_endpoints(
+        &self,
+        outcome: Outcome,
+        endpoints: impl FnOnce() -> Endpoints,
+    ) -> Finished {
         outcome.map_err(|(why, receipt, source)| {
             let endpoints = Box::new(endpoints());
             FinishError { operation: self.operation, why, receipt, endpoints, source }
@@ -185,7 +194,7 @@ impl<'a> Course<'a> {
 
 pub(crate) type Finished = Result<Receipt, FinishError>;
 
-/// The receipt, of success and failure alike.
+/// The receipt of a success or a failure.
 pub(crate) fn receipt_of(finished: &Finished) -> &Receipt {
     match finished {
         Ok(receipt) => receipt,
@@ -193,7 +202,7 @@ pub(crate) fn receipt_of(finished: &Finished) -> &Receipt {
     }
 }
 
-/// What can be asked of the writing half alone.
+/// The part of the options that the writing half alone can fulfil.
 pub(crate) fn of_one_direction(options: FinishOptions) -> FinishOptions {
     options.want(options.want.min(Delivery::Acked)).drain(Drain::Keep)
 }
@@ -227,7 +236,7 @@ fn drain(kind: Kind, fd: &impl AsFd, limit: u64, rest: &mut Option<Rest<'_>>) ->
         Ok(0) => Drained::End,
         Ok(bytes) => Drained::Bytes(bytes as u64),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Drained::Nothing,
-        // Nothing was read, and the next wake-up asks again.
+        // Nothing was read; the next wake-up tries again.
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Drained::Nothing,
         Err(_) => Drained::Failed,
     }
@@ -248,7 +257,7 @@ fn wait(
     }
 }
 
-/// Waits for an edge; the registration is made at the first wait, and reports what is ready then.
+/// Waits for an edge. The first wait registers the descriptor, which reports what is ready then.
 fn wait_for_edge(
     fd: &impl AsFd,
     edges: &mut Option<Edges>,
@@ -261,7 +270,7 @@ fn wait_for_edge(
     Ok(edges.wait(timeout)?.unwrap_or_default())
 }
 
-/// Lets the close that follows reset the connection.
+/// Makes the following close reset the connection.
 pub(crate) fn reset(fd: &impl AsFd, aborted: Finished) -> Finished {
     let Err(error) = socket::set_linger(fd, Some(Duration::ZERO)) else {
         return aborted;

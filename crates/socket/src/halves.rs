@@ -14,58 +14,44 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::address::Socket;
 use crate::builder::{Finish, FinishAsync};
+use crate::drive::drive;
 use crate::error::{FinishError, Operation, SocketError};
-use crate::finish::{Course, Finished, of_one_direction, receipt_of};
-use crate::shared::{self, ReadSide, Shared, WriteSide};
-use crate::stream::{Stream, drive};
+use crate::finish::{Finished, Finishing, of_one_direction, receipt_of};
+use crate::shared::{ReadSide, Shared, WriteSide};
 use crate::watched::Registered;
 
-/// The reading half that borrows a [`Stream`]: see [`Stream::split`].
+/// The reading half that borrows a [`Stream`](crate::Stream): see [`Stream::split`](crate::Stream::split).
 #[derive(Debug)]
 pub struct ReadHalf<'a, S: Socket = TcpStream> {
     pub(crate) shared: &'a Shared<Registered<S>>,
     pub(crate) side: &'a mut ReadSide,
 }
 
-/// The writing half that borrows a [`Stream`]: see [`Stream::split`].
+/// The writing half that borrows a [`Stream`](crate::Stream): see [`Stream::split`](crate::Stream::split).
 ///
-/// Dropping it ends nothing: a FIN would say that all was sent. Say so by
-/// [`WriteHalf::half_close`] or [`WriteHalf::prove`].
+/// Dropping it sends no FIN, which would mark the stream as complete. Call
+/// [`WriteHalf::half_close`] or [`WriteHalf::prove`] for that.
 #[derive(Debug)]
 pub struct WriteHalf<'a, S: Socket = TcpStream> {
     pub(crate) shared: &'a Shared<Registered<S>>,
     pub(crate) side: &'a mut WriteSide,
 }
 
-/// The reading half of a [`Stream`]: see [`Stream::into_split`].
+/// The reading half of a [`Stream`](crate::Stream): see [`Stream::into_split`](crate::Stream::into_split).
 #[derive(Debug)]
 pub struct OwnedReadHalf<S: Socket = TcpStream> {
     pub(crate) shared: Arc<Shared<Registered<S>>>,
     pub(crate) side: ReadSide,
 }
 
-/// The writing half of a [`Stream`]: see [`Stream::into_split`].
+/// The writing half of a [`Stream`](crate::Stream): see [`Stream::into_split`](crate::Stream::into_split).
 ///
-/// Dropping it ends nothing: a FIN would say that all was sent. Say so by
-/// [`OwnedWriteHalf::half_close`] or [`OwnedWriteHalf::prove`].
+/// Dropping it sends no FIN, which would mark the stream as complete. Call
+/// [`OwnedWriteHalf::half_close`] or [`OwnedWriteHalf::prove`] for that.
 #[derive(Debug)]
 pub struct OwnedWriteHalf<S: Socket = TcpStream> {
     pub(crate) shared: Arc<Shared<Registered<S>>>,
     pub(crate) side: WriteSide,
-}
-
-impl<S: Socket> OwnedReadHalf<S> {
-    /// Makes the stream whole again.
-    ///
-    /// # Errors
-    /// Gives both back when they are halves of two streams.
-    pub fn reunite(self, other: OwnedWriteHalf<S>) -> Result<Stream<S>, (Self, OwnedWriteHalf<S>)> {
-        if !Arc::ptr_eq(&self.shared, &other.shared) {
-            return Err((self, other));
-        }
-        let shared = shared::reunite(other.shared, self.shared);
-        Ok(Stream::of_sides(shared, self.side, other.side))
-    }
 }
 
 /// What the borrowed and the owned reading half have in common.
@@ -114,7 +100,8 @@ macro_rules! write_half {
                 self.side.written
             }
 
-            /// Ends our direction with a FIN after what is queued; the other one stays open.
+            /// Ends our direction with a FIN after all written bytes; the other direction stays
+            /// open.
             ///
             /// # Errors
             /// When the connection is gone already.
@@ -126,14 +113,14 @@ macro_rules! write_half {
             /// Ends our direction and waits until all of it is acknowledged, while the other half
             /// reads.
             ///
-            /// How the peer ends is the reading half's to know: what is wanted here is at most
-            /// [`Delivery::Acked`](crate::Delivery::Acked), and nothing is read. For more,
+            /// Only the reading half learns how the peer ends, so this proves at most
+            /// [`Delivery::Acked`](crate::Delivery::Acked) and reads nothing. For more,
             /// [`OwnedReadHalf::reunite`] the two.
             pub fn prove(&mut self) -> Finish<&mut Self> {
                 Finish::new(self)
             }
 
-            /// [`Self::prove`] with options that are at hand.
+            /// [`Self::prove`] with prepared options.
             ///
             /// # Errors
             /// When less could be proven; the error holds the receipt of what was.
@@ -176,12 +163,12 @@ macro_rules! write_half {
                 true
             }
 
-            /// Does nothing: a socket has no buffer of its own to flush. It is no proof of anything.
+            /// Does nothing: a socket has no user-space buffer to flush. It proves nothing.
             fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
                 Poll::Ready(Ok(()))
             }
 
-            /// Half-closes: no proof of anything either.
+            /// Half-closes. It proves nothing.
             fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
                 let Self { shared, side } = self.get_mut();
                 Poll::Ready(shared.half_close(side))
@@ -208,9 +195,10 @@ async fn prove<S: Socket>(
 ) -> Result<Receipt, FinishError> {
     let facts = shared.facts(&ReadSide::default(), side, true);
     let facts = Facts { read: None, alone: false, ..facts };
-    let mut course = Course::finish(facts, of_one_direction(options)).telling(&shared.report);
-    let outcome = drive(&mut course, &shared.io, false).await;
-    let finished = course.said(outcome, || shared.endpoints());
-    course.enter(receipt_of(&finished), &mut ReadSide::default(), side);
+    let mut finishing =
+        Finishing::finish(facts, of_one_direction(options)).reporting_to(&shared.report);
+    let outcome = drive(&mut finishing, &shared.io, false).await;
+    let finished = finishing.with_endpoints(outcome, || shared.endpoints());
+    finishing.record(receipt_of(&finished), &mut ReadSide::default(), side);
     finished
 }

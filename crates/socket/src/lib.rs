@@ -1,18 +1,19 @@
-//! One stream socket, done right: it counts its bytes, knows how its peer ended, and can prove that
-//! what was written arrived.
+//! Stream sockets that count their bytes, know how the peer's stream ended, and can prove that
+//! written bytes arrived.
 //!
-//! This crate forbids an end without a word: a stream read to its end says [`End`], a finished one
-//! returns a [`Receipt`] or an error that holds the receipt so far. Decisions are made in
-//! `lastbyte-core`, system calls in `lastbyte-sys`; here they meet.
+//! This crate forbids an unexplained end: a stream read to its end reports [`End`], and a finished
+//! stream returns a [`Receipt`] or an error that contains the receipt so far. `lastbyte-core`
+//! decides, `lastbyte-sys` makes the system calls, and this crate connects the two.
 //!
-//! - [`TcpStream`], [`TcpListener`], [`UnixStream`], [`UnixListener`] (feature `tokio`): over tokio.
-//!   [`Stream`] is what both streams are, over whichever [`Socket`].
-//! - [`blocking`]: the same by the same names, for programs without an event loop.
-//! - [`Finish`]: what is wanted of the end of a stream.
-//! - [`finish_fd`], [`info`], [`observed_end`]: for descriptors of others, with less to say.
-//! - [`ConnectOptions`]: how a connection is opened; [`source_of`]: where it would come from.
-//! - [`SocketOptions`]: options of a connection, set before it is there or while it runs; [`Granted`]:
-//!   what the kernel made of them.
+//! - [`TcpStream`], [`TcpListener`], [`UnixStream`], [`UnixListener`] (feature `tokio`): over
+//!   tokio. Both streams are a [`Stream`] over a [`Socket`].
+//! - [`blocking`]: the same types without an event loop.
+//! - [`Finish`]: what a finish has to prove, and within which time.
+//! - [`finish_fd`], [`info`], [`observed_end`]: for descriptors of other code, about which less is
+//!   known.
+//! - [`ConnectOptions`]: how to open a connection; [`source_of`]: its source address.
+//! - [`SocketOptions`]: socket options, set before the connection opens or while it is open;
+//!   [`Granted`]: the values that the kernel granted.
 
 #![forbid(unsafe_code)]
 
@@ -20,9 +21,12 @@ mod address;
 pub mod blocking;
 mod builder;
 mod connect;
+#[cfg(feature = "tokio")]
+mod drive;
 mod error;
 mod fd;
 mod finish;
+mod granted;
 #[cfg(feature = "tokio")]
 mod halves;
 #[cfg(feature = "tokio")]
@@ -41,12 +45,12 @@ pub use address::{Address, Endpoints, Socket};
 pub use blocking::listener::{Incoming, ListenOptions};
 pub use blocking::stream::Sampler;
 pub use builder::{Finish, FinishAsync, FinishBlocking};
-pub use connect::ConnectOptions;
 pub use error::{FinishError, Operation, SocketError};
 pub use fd::{
     Counted, congestion, duplicate, finish_fd, finish_fd_counted, finish_fd_while, info,
     observed_end, prepare, set_congestion,
 };
+pub use granted::{Granted, Multipath};
 #[cfg(feature = "tokio")]
 pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 pub use lastbyte_core::finish::{Drain, FinishOptions, Unproven};
@@ -56,7 +60,7 @@ pub use lastbyte_core::{Delivery, End, Kind, PeerEnd, Receipt};
 pub use listener::{Listener, TcpListener, UnixListener};
 #[cfg(feature = "tokio")]
 pub use now::Read;
-pub use options::{Granted, Keepalive, Multipath, SocketOptions};
+pub use options::{ConnectOptions, Keepalive, SocketOptions};
 pub use source::source_of;
 #[cfg(feature = "tokio")]
 pub use stream::{Stream, TcpStream, UnixStream};

@@ -35,20 +35,20 @@ pub type TcpListener = Listener<TcpStream>;
 pub type UnixListener = Listener<net::UnixStream>;
 
 impl TcpListener {
-    /// Listens on an address, with default options; port 0 lets the kernel choose one. Of a name
-    /// with several addresses the first that can be had counts, as with tokio. Needs a running
+    /// Listens on an address, with default options; port 0 lets the kernel choose one. For a name
+    /// with several addresses it listens on the first that works, as tokio does. Needs a running
     /// runtime.
     ///
     /// # Errors
-    /// Why the address cannot be had.
+    /// Why it cannot listen on the address.
     pub async fn bind(address: impl ToSocketAddrs) -> Result<Self, SocketError> {
         Self::bind_with(address, &ListenOptions::default()).await
     }
 
-    /// Listens on an address. The options count for every accepted connection.
+    /// Listens on an address. The options apply to every accepted connection.
     ///
     /// # Errors
-    /// Names the option that could not be set, or why the address cannot be had.
+    /// The option that could not be set, or why it cannot listen on the address.
     pub async fn bind_with(
         address: impl ToSocketAddrs,
         options: &ListenOptions,
@@ -67,10 +67,10 @@ impl TcpListener {
 }
 
 impl UnixListener {
-    /// Listens on a path, which must not be there yet. Needs a running runtime.
+    /// Listens on a path, which must not exist yet. Needs a running runtime.
     ///
     /// # Errors
-    /// The kernel's: `EADDRINUSE` where something has that name.
+    /// The kernel's: `EADDRINUSE` if the path exists.
     pub fn bind(path: impl AsRef<Path>) -> Result<Self, SocketError> {
         let listener = blocking::UnixListener::bind(path)?;
         listener.set_nonblocking(true)?;
@@ -107,7 +107,7 @@ impl<S: Socket> Listener<S> {
     /// Takes the next connection.
     ///
     /// # Errors
-    /// The kernel's, such as `EMFILE`; most pass by themselves.
+    /// The kernel's, such as `EMFILE`; most are transient.
     pub async fn accept(&self) -> Result<Stream<S>, SocketError> {
         let failed = |cause| error(Operation::Accept, &self.local, cause);
         let (socket, peer) =
@@ -126,10 +126,10 @@ impl<S: Socket> AsFd for Listener<S> {
 }
 
 impl Incoming {
-    /// Has it watched by the event loop of this thread. Needs a running runtime.
+    /// Registers the connection with this thread's event loop. Needs a running runtime.
     ///
     /// # Errors
-    /// When the socket cannot be registered. It is closed then.
+    /// When the socket cannot be registered. The connection is closed then.
     pub fn watch(self) -> io::Result<Stream> {
         let Self { io, multipath, resets, local, peer } = self;
         let shared = accepted(io, multipath, Some(peer.into()))?;
@@ -140,7 +140,7 @@ impl Incoming {
 
 fn watched<S: Socket>(shared: Shared<Registered<S>>, multipath: bool, resets: bool) -> Stream<S> {
     let mut stream = Stream::of_sides(shared, ReadSide::default(), WriteSide::default());
-    // What one of MPTCP takes over from its listener is not known.
+    // Which options an MPTCP connection inherits from its listener is not known.
     stream.resets = (resets && !multipath).then_some(true);
     stream
 }

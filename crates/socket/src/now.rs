@@ -1,8 +1,8 @@
-//! A stream over tokio, one call at a time and without waiting: what a relay is made of.
+//! Single calls on a stream over tokio, without waiting: what a relay uses.
 //!
-//! Each call is counted as a read or a write of the stream is, and an end is told as there. What
-//! tokio remembers of readiness is kept true, so that a call in vain is seldom made: it is cleared
-//! where the kernel has said, in whatever way, that there is nothing more for now.
+//! Each call counts bytes and reports an end like a read or a write of the stream. It clears
+//! tokio's readiness as soon as a result of the kernel shows that nothing more can be read or
+//! written now, so that few later calls fail.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -18,12 +18,12 @@ use crate::address::Socket;
 use crate::shared;
 use crate::stream::Stream;
 
-/// What [`Stream::read_now`] brought.
+/// The result of [`Stream::read_now`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// So many bytes; 0 is the end of the stream: see [`Stream::observed_end`].
+    /// The number of bytes; 0 is the end of the stream: see [`Stream::observed_end`].
     pub bytes: usize,
-    /// It is one byte, and urgent.
+    /// Whether it is one urgent byte.
     pub urgent: bool,
 }
 
@@ -36,7 +36,7 @@ impl<S: Socket> Stream<S> {
         self.shared().io.poll_readable(cx).map_ok(drop)
     }
 
-    /// Waits for an event that may mean room to write. Returns whether the connection can no longer be
+    /// Waits for an event that may mean space to write. Returns whether the connection can no longer be
     /// written to: it failed, or both directions have ended.
     ///
     /// # Errors
@@ -46,9 +46,8 @@ impl<S: Socket> Stream<S> {
         Poll::Ready(Ok(ready.is_write_closed()))
     }
 
-    /// Waits for the connection to fail, by what is not awaited otherwise: an event for writing. Both
-    /// directions ended looks the same. The next write is to be made without waiting for readiness,
-    /// as [`Stream::write_now`] does.
+    /// Waits for the connection to fail, on events for writing. The end of both directions looks
+    /// the same. Make the next write without waiting for readiness, as [`Stream::write_now`] does.
     ///
     /// # Errors
     /// When the event loop is gone.
@@ -61,7 +60,8 @@ impl<S: Socket> Stream<S> {
         }
     }
 
-    /// Whether the connection has failed, and nobody was told of it yet. It stays so.
+    /// Whether the connection has an error that the kernel has not reported to any call yet. This
+    /// does not take the error.
     ///
     /// # Errors
     /// When the kernel does not answer for this socket.
@@ -77,8 +77,7 @@ impl<S: Socket> Stream<S> {
         self.shared().io.ready(Interest::ERROR).await.map(drop)
     }
 
-    /// Bytes that were written and that the peer's kernel is not known to have (`SIOCOUTQ`); our FIN
-    /// counts as one.
+    /// Unacked bytes (`SIOCOUTQ`); our FIN counts as one.
     ///
     /// # Errors
     /// When the kernel does not answer for this socket.
@@ -86,29 +85,29 @@ impl<S: Socket> Stream<S> {
         tcp::unacked(self)
     }
 
-    /// Whether an urgent byte has been announced and not yet been read. What is read by
-    /// [`Stream::read_now`] stops before it, and then is it alone; splicing must not meet it.
+    /// Whether an urgent byte has been announced and not yet read. [`Stream::read_now`] stops
+    /// before it, and then returns it alone. Do not splice across it.
     #[must_use]
     pub fn has_urgent(&self) -> bool {
         self.kind() == Kind::Tcp && self.shared().io.is_urgent()
     }
 
-    /// Reads what is there. `in_a_row` says that there was more than the last call could take, and no
-    /// event since: an urgent byte may have come that was not announced yet.
+    /// Reads what has arrived. Set `in_a_row` if the last call filled its buffer and no event came
+    /// since: an urgent byte may have arrived that was not announced yet.
     ///
     /// # Errors
-    /// `WouldBlock` where nothing is; a cut connection's error; the kernel's.
-    pub fn read_now(&mut self, room: &mut [u8], in_a_row: bool) -> io::Result<Read> {
+    /// `WouldBlock` if nothing has arrived; `ConnectionReset` after a reset; the kernel's.
+    pub fn read_now(&mut self, buffer: &mut [u8], in_a_row: bool) -> io::Result<Read> {
         let may_mark = self.kind() == Kind::Tcp;
         let announced = may_mark && self.shared().io.is_urgent();
         let urgent = (announced || in_a_row && may_mark) && socket::at_mark(self)?;
-        let room = if urgent { &mut room[..1] } else { room };
-        let length = room.len();
+        let buffer = if urgent { &mut buffer[..1] } else { buffer };
+        let length = buffer.len();
         let (shared, side) = self.reading();
-        let result = shared.io.receive(room);
+        let result = shared.io.receive(buffer);
         if announced || urgent {
             let passed = urgent && result.is_ok();
-            // Nothing is left in front of a mark: there is none.
+            // Nothing is left to read, so there is no mark.
             let none = !urgent && result.as_ref().is_err_and(is_would_block);
             if passed || none {
                 shared.io.clear(Interest::PRIORITY);
@@ -118,7 +117,7 @@ impl<S: Socket> Stream<S> {
             shared.io.clear(Interest::READABLE);
         }
         let bytes = match result {
-            // The event has said it, and the kernel need not be asked.
+            // The event reported it, so no system call is needed.
             Ok(0) if shared.kind == Kind::Tcp && shared.ours && shared.io.has_fin() => {
                 side.observed_end = Some(End::Fin);
                 0
@@ -128,10 +127,10 @@ impl<S: Socket> Stream<S> {
         Ok(Read { bytes, urgent })
     }
 
-    /// Writes what there is room for, at once: also where tokio does not know of any.
+    /// Writes what fits into the send buffer, at once, whether or not tokio knows of any.
     ///
     /// # Errors
-    /// `WouldBlock` where there is no room; the connection's.
+    /// `WouldBlock` when the send buffer is full; the connection's.
     pub fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_by(bytes.len(), |fd| socket::send_now(fd, bytes))
     }
@@ -139,17 +138,17 @@ impl<S: Socket> Stream<S> {
     /// Writes one or more bytes, the last of them urgent (`MSG_OOB`).
     ///
     /// # Errors
-    /// `WouldBlock` where there is no room; the connection's.
+    /// `WouldBlock` when the send buffer is full; the connection's.
     pub fn write_urgent_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_by(bytes.len(), |fd| socket::send_urgent(fd, bytes))
     }
 
-    /// Moves at most `most` bytes from the stream into an empty pipe. Returns 0 where the stream may
-    /// have ended, or stands at an urgent mark: [`Stream::read_now`] tells.
+    /// Moves at most `most` bytes from the stream into an empty pipe. Returns 0 if the stream may
+    /// have ended or is at an urgent mark: [`Stream::read_now`] shows which.
     ///
     /// # Errors
-    /// `WouldBlock` where nothing is there, the pipe being empty; `InvalidInput` where it cannot be
-    /// spliced, and then nothing was moved; a cut connection's error.
+    /// `WouldBlock` if nothing has arrived; `InvalidInput` if the socket cannot be spliced, and
+    /// then nothing was moved; `ConnectionReset` after a reset.
     pub fn splice_out(&mut self, pipe: &impl AsFd, most: usize) -> io::Result<usize> {
         let (shared, side) = self.reading();
         let result = shared.io.try_read(|socket| pipe::splice(socket, pipe, most));
@@ -160,10 +159,10 @@ impl<S: Socket> Stream<S> {
         }
     }
 
-    /// Moves at most `most` bytes from a pipe that holds them into the stream.
+    /// Moves at most `most` bytes from a pipe into the stream.
     ///
     /// # Errors
-    /// `WouldBlock` where there is no room; the connection's.
+    /// `WouldBlock` when the send buffer is full; the connection's.
     pub fn splice_in(&mut self, pipe: &impl AsFd, most: usize) -> io::Result<usize> {
         self.write_by(most, |fd| pipe::splice(pipe, fd, most))
     }
@@ -185,9 +184,9 @@ impl<S: Socket> Stream<S> {
         result
     }
 
-    /// Whether closing the socket resets the connection, however it comes to that: also when the program
-    /// is killed. It throws away what is not yet acknowledged. Without it the kernel ends with a FIN, and
-    /// what was cut looks complete. Said again, it is not set again.
+    /// Sets whether closing the socket resets the connection, also if the program is killed. The
+    /// reset discards unacked bytes. Without it the kernel sends a FIN, and a truncated stream
+    /// looks complete. A call that changes nothing makes no system call.
     ///
     /// # Errors
     /// When the kernel does not answer for this socket.
@@ -199,8 +198,8 @@ impl<S: Socket> Stream<S> {
         Ok(())
     }
 
-    /// What the kernel knows of the connection, with the send buffer: what
-    /// [`Limits`](lastbyte_core::sample::Limits) judges by.
+    /// `TCP_INFO` with the size and fill of the send buffer: a sample for
+    /// [`Limits`](lastbyte_core::sample::Limits).
     ///
     /// # Errors
     /// When the kernel does not answer for this socket.

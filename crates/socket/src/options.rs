@@ -1,21 +1,18 @@
-//! Options of a connection, and what the kernel granted.
+//! Options of a socket, and of a connection that is to be opened.
 
-use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use lastbyte_core::sample::FastOpen;
 use lastbyte_sys::{socket, tcp};
 
 use crate::address::Endpoints;
 use crate::error::{Operation, SocketError};
-use crate::shared;
 
-/// Options to set before `connect` or `listen`, or on a running connection ([`SocketOptions::apply_to`]).
-/// What is `None` stays as it is, the kernel's own choice, and that is right for nearly all
-/// programs: a buffer set by hand is never sized by the kernel again.
+/// Options to set before `connect` or `listen`, or on a running connection
+/// ([`SocketOptions::apply_to`]). `None` leaves an option to the kernel, which is right for nearly
+/// all programs: the kernel never autotunes a buffer again that a program has set.
 ///
 /// ```
 /// use lastbyte_socket::SocketOptions;
@@ -24,76 +21,61 @@ use crate::shared;
 /// assert_eq!(options.nodelay, Some(true));
 /// ```
 ///
-/// A listener passes all of them on to what it accepts: as they are when the handshake ends, not
-/// when the connection is accepted.
+/// Connections inherit all of them from their listener: as they are when the handshake ends, not
+/// when the program accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SocketOptions {
-    /// The congestion control's name (`TCP_CONGESTION`). Only the sender's counts.
+    /// The name of the congestion control (`TCP_CONGESTION`). It governs what this side sends.
     pub congestion: Option<String>,
     /// The send buffer in bytes (`SO_SNDBUF`). The kernel doubles it and caps it at
-    /// `net.core.wmem_max`: see [`Granted`].
+    /// `net.core.wmem_max`: see [`Granted`](crate::Granted).
     pub send_buffer: Option<u32>,
-    /// The receive buffer in bytes (`SO_RCVBUF`), capped at `net.core.rmem_max`. How large the
-    /// window can ever become is settled by the handshake: a larger buffer counts in full only when
-    /// set before.
+    /// The receive buffer in bytes (`SO_RCVBUF`), capped at `net.core.rmem_max`. The handshake
+    /// limits how large the window can become: a larger buffer has its full effect only if set
+    /// before.
     pub receive_buffer: Option<u32>,
     /// How many bytes may be written and not yet sent (`TCP_NOTSENT_LOWAT`); 0 is the system's
-    /// `net.ipv4.tcp_notsent_lowat`. At the limit a write waits: what is written leaves soon, and
-    /// what is in flight is not limited, so that the kernel goes on sizing the send buffer.
+    /// `net.ipv4.tcp_notsent_lowat`. At the limit a write waits. So written bytes are sent soon,
+    /// while bytes in flight are not limited and the kernel goes on autotuning the send buffer.
     ///
-    /// It is no exact bound: a write may go past it by a segment, which the kernel makes up to
-    /// 64 KiB long, and `poll` calls the socket writable only below half of it. Counts at any time.
+    /// The limit is not exact: a write may exceed it by a segment of up to 64 KiB, and `poll`
+    /// reports the socket as writable only below half of it. It can be set at any time.
     pub notsent_lowat: Option<u32>,
-    /// How long written bytes may stay unacknowledged before the kernel gives the connection up with
+    /// How long written bytes may stay unacknowledged before the kernel closes the connection with
     /// `ETIMEDOUT` (`TCP_USER_TIMEOUT`, in milliseconds, rounded up, 24 days at most); zero leaves
     /// that to `net.ipv4.tcp_retries2`, about 15 minutes.
     ///
-    /// It cannot tell a dead path from a peer that is alive and does not read: bytes that wait for
-    /// its window count too, and are lost. It bounds a `connect` as well, though `tcp(7)` denies it,
-    /// goes on after `close`, and takes the place of [`Keepalive::probes`]. Counts at any time.
+    /// It does not distinguish a dead path from a peer that does not read: bytes that wait for its
+    /// window count too, and are lost. It also limits a `connect`, although `tcp(7)` denies that,
+    /// stays in force after `close`, and replaces [`Keepalive::probes`]. It can be set at any time.
     pub user_timeout: Option<Duration>,
-    /// The highest rate to send at, in bytes per second (`SO_MAX_PACING_RATE`); [`u64::MAX`] is none.
-    /// TCP keeps to it by itself, with any congestion control; where the interface has the queueing
+    /// The highest rate to send at, in bytes per second (`SO_MAX_PACING_RATE`); [`u64::MAX`] is
+    /// none. TCP enforces it with any congestion control; if the interface has the queueing
     /// discipline `fq`, that does.
     ///
-    /// Payload alone is counted, and the first ten segments go out at once. 0 is refused: to the
-    /// kernel it is no limit. Counts at any time.
+    /// Only payload counts, and the first ten segments are sent at once. 0 is refused: the kernel
+    /// would take it as no limit. It can be set at any time.
     pub max_pacing_rate: Option<u64>,
-    /// Probes a connection on which nothing moves (`SO_KEEPALIVE`). Counts at any time.
+    /// Probes an idle connection (`SO_KEEPALIVE`). It can be set at any time.
     pub keepalive: Option<Keepalive>,
     /// The mark of its packets, for routes and filters (`SO_MARK`); 0 is none. Needs
     /// `CAP_NET_ADMIN` or, since Linux 5.17, `CAP_NET_RAW`, also for 0.
     ///
-    /// On a running connection it counts from the next packet on, which may take another route then;
+    /// On an open connection it applies from the next packet on, which may then take another route;
     /// the connection keeps its address.
     pub mark: Option<u32>,
-    /// Whether a segment that is not full is sent at once (`TCP_NODELAY`). Without it the kernel
-    /// keeps one while another such is unacknowledged, and a peer may delay that by 40 ms. With it
-    /// each small write is a packet of its own. Counts at any time.
+    /// Whether a segment that is not full is sent at once (`TCP_NODELAY`). Without it, Nagle's
+    /// algorithm delays such a segment while another one is unacknowledged, and the peer may delay
+    /// that acknowledgement by 40 ms. With it, each small write becomes a packet. It can be set at
+    /// any time.
     pub nodelay: Option<bool>,
-    /// The one interface that its packets may come and go by (`SO_BINDTODEVICE`); an empty name
-    /// lets them use any. Needs `CAP_NET_RAW` where one is set already.
+    /// The only interface that its packets may use (`SO_BINDTODEVICE`); an empty name allows any.
+    /// Needs `CAP_NET_RAW` if one is set already.
     ///
-    /// For sockets that are not yet connected: on a running connection, packets that come by another
-    /// interface are no longer its own, and it stands still until they do.
+    /// For sockets that are not yet connected: an open connection ignores packets from other
+    /// interfaces, and stalls if its peer is reached through another one.
     pub interface: Option<String>,
-}
-
-/// When an idle connection is probed, and given up (`SO_KEEPALIVE`). Times are in whole seconds,
-/// rounded up, from 1 to 32,767.
-///
-/// The kernel probes only where nothing is unacknowledged or waits to be sent: a dead path with
-/// bytes on it is found by [`SocketOptions::user_timeout`], or by `net.ipv4.tcp_retries2`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keepalive {
-    /// Silence before the first probe (`TCP_KEEPIDLE`; the kernel's own choice is two hours).
-    pub idle: Duration,
-    /// Time between two probes that nobody answers (`TCP_KEEPINTVL`; 75 s).
-    pub interval: Duration,
-    /// Probes without an answer after which the connection is given up (`TCP_KEEPCNT`, 1 to 127;
-    /// 9). With a [`SocketOptions::user_timeout`] that time decides, and this number does not.
-    pub probes: u32,
 }
 
 impl SocketOptions {
@@ -157,11 +139,11 @@ impl SocketOptions {
         Self { interface: Some(name.into()), ..self }
     }
 
-    /// Sets the options on a running connection, or on a listener for what it accepts from now on.
+    /// Sets the options on an open connection, or on a listener for the connections it accepts from
+    /// now on.
     ///
-    /// [`SocketOptions::receive_buffer`] and [`SocketOptions::interface`] are meant for the time before
-    /// `connect`:
-    /// each says what is left of it afterwards.
+    /// Set [`SocketOptions::receive_buffer`] and [`SocketOptions::interface`] before `connect`:
+    /// their effect on an open connection is limited, as described there.
     ///
     /// # Errors
     /// Names the option that could not be set; those before it, in the order of the fields, are set.
@@ -208,12 +190,13 @@ impl SocketOptions {
         Ok(())
     }
 
-    /// Gives the options that this sets back to the kernel: those of a socket that nobody has touched.
+    /// Resets the options set here to the kernel's defaults, as `untouched` has them.
     pub(crate) fn undo(&self, fd: &impl AsFd, untouched: &impl AsFd) -> io::Result<()> {
         if self.congestion.is_some() {
             tcp::set_congestion(fd, &tcp::congestion(untouched)?)?;
         }
-        // What is read is twice what is set. A kernel that cannot hand them back leaves them fixed.
+        // The kernel reports twice the size that was set. A kernel without `SO_BUF_LOCK` leaves
+        // them fixed.
         if self.send_buffer.is_some() {
             socket::set_send_buffer(fd, socket::send_buffer(untouched)? / 2)?;
         }
@@ -248,8 +231,24 @@ impl SocketOptions {
     }
 }
 
+/// When the kernel probes an idle connection, and when it gives up (`SO_KEEPALIVE`). Times are in
+/// whole seconds, rounded up, from 1 to 32,767.
+///
+/// The kernel probes only if nothing is unacknowledged or waits to be sent. With bytes in flight,
+/// [`SocketOptions::user_timeout`] or `net.ipv4.tcp_retries2` detects a dead path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// Idle time before the first probe (`TCP_KEEPIDLE`; the kernel's default is two hours).
+    pub idle: Duration,
+    /// Time between unanswered probes (`TCP_KEEPINTVL`; 75 s).
+    pub interval: Duration,
+    /// Unanswered probes after which the kernel gives up the connection (`TCP_KEEPCNT`, 1 to 127;
+    /// 9). With [`SocketOptions::user_timeout`], that time decides instead.
+    pub probes: u32,
+}
+
 impl Keepalive {
-    /// Sets the times first: none is probed at the kernel's own.
+    /// Sets the times first, so that no probe follows the kernel's default times.
     fn apply(self, fd: &impl AsFd) -> Result<(), SocketError> {
         set("TCP_KEEPIDLE", tcp::set_keepalive_idle(fd, self.idle))?;
         set("TCP_KEEPINTVL", tcp::set_keepalive_interval(fd, self.interval))?;
@@ -257,12 +256,96 @@ impl Keepalive {
         set("SO_KEEPALIVE", socket::set_keepalive(fd, true))
     }
 
-    fn read(fd: &impl AsFd) -> io::Result<Self> {
+    pub(crate) fn read(fd: &impl AsFd) -> io::Result<Self> {
         Ok(Self {
             idle: tcp::keepalive_idle(fd)?,
             interval: tcp::keepalive_interval(fd)?,
             probes: tcp::keepalive_probes(fd)?,
         })
+    }
+}
+
+/// How to open a connection: everything to set before `connect`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConnectOptions {
+    /// Options of the socket.
+    pub socket: SocketOptions,
+    /// How long to wait for the connection; `None`, the default, waits as long as the kernel tries
+    /// (`net.ipv4.tcp_syn_retries`: about two minutes).
+    pub timeout: Option<Duration>,
+    /// The source addresses, at most one of each family; empty for the kernel's choice. If none is
+    /// of the destination's family, the connect fails.
+    ///
+    /// The kernel chooses the port, which connections to other destinations may share
+    /// (`IP_BIND_ADDRESS_NO_PORT`). A link-local IPv6 address is used on the interface of the
+    /// destination's scope, or else on [`SocketOptions::interface`].
+    pub sources: Vec<IpAddr>,
+    /// Whether to request Multipath TCP (RFC 8684). If this kernel or the peer does not support it,
+    /// the connection is plain TCP: see [`Granted::multipath`](crate::Granted::multipath).
+    ///
+    /// MPTCP supports fewer socket options, and less is known about its bytes and its end: see
+    /// [`Kind::Mptcp`](crate::Kind::Mptcp). An option of `socket` that it refuses is an error.
+    pub mptcp: bool,
+    /// The hop limit of its packets (`IP_TTL`, `IPV6_UNICAST_HOPS`), at least 1; `None` for the
+    /// kernel's choice (`net.ipv4.ip_default_ttl`, 64).
+    pub hop_limit: Option<u8>,
+    /// Whether the kernel may choose any local port of its range (`IP_LOCAL_PORT_RANGE`, Linux
+    /// 6.8), instead of preferring those of one parity. This helps a program that opens thousands
+    /// of connections to one destination: with 15,000 in TIME-WAIT it saves a gate a sixth of the
+    /// processor time per connection. Older kernels ignore it.
+    pub any_port: bool,
+    /// The first bytes to send: with the SYN if the peer has allowed that before (TCP Fast Open,
+    /// RFC 7413), otherwise right after the handshake. They may arrive twice, and a dial with
+    /// several attempts may send them to several servers, so use this only for idempotent requests.
+    ///
+    /// The connection is open once the handshake is done and the kernel has accepted all of them;
+    /// they count as written. [`Granted::fast_open`](crate::Granted::fast_open) shows what became
+    /// of them.
+    pub early: Vec<u8>,
+}
+
+impl ConnectOptions {
+    /// Sets the options of the [socket](field@Self::socket).
+    #[must_use]
+    pub fn socket(self, socket: SocketOptions) -> Self {
+        Self { socket, ..self }
+    }
+
+    /// Limits how long to [wait](field@Self::timeout) for the connection.
+    #[must_use]
+    pub fn within(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
+    }
+
+    /// Sets the addresses to connect [from](field@Self::sources).
+    #[must_use]
+    pub fn sources(self, sources: impl IntoIterator<Item = IpAddr>) -> Self {
+        Self { sources: sources.into_iter().collect(), ..self }
+    }
+
+    /// Sets whether to request [Multipath TCP](field@Self::mptcp).
+    #[must_use]
+    pub fn mptcp(self, mptcp: bool) -> Self {
+        Self { mptcp, ..self }
+    }
+
+    /// Limits how many [hops](field@Self::hop_limit) its packets may take.
+    #[must_use]
+    pub fn hop_limit(self, hops: u8) -> Self {
+        Self { hop_limit: Some(hops), ..self }
+    }
+
+    /// Sets whether to use [any local port](field@Self::any_port).
+    #[must_use]
+    pub fn any_port(self, any_port: bool) -> Self {
+        Self { any_port, ..self }
+    }
+
+    /// Sets the [first bytes](field@Self::early) to send.
+    #[must_use]
+    pub fn early(self, bytes: impl Into<Vec<u8>>) -> Self {
+        Self { early: bytes.into(), ..self }
     }
 }
 
@@ -276,120 +359,4 @@ fn set_max_pacing_rate(fd: &impl AsFd, bytes_per_s: u64) -> io::Result<()> {
 
 fn set(option: &'static str, result: io::Result<()>) -> Result<(), SocketError> {
     result.map_err(|cause| SocketError::new(Operation::Set(option), Endpoints::default(), cause))
-}
-
-/// What the kernel granted, read back from a socket.
-///
-/// `None` stands for what the kernel cannot say of this socket; what is not set has the kernel's own
-/// value for that, which each field names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Granted {
-    /// The congestion control in use.
-    pub congestion: String,
-    /// The send buffer in bytes, the kernel's own overhead included.
-    pub send_buffer: u32,
-    /// The receive buffer in bytes, the kernel's own overhead included.
-    pub receive_buffer: u32,
-    /// Whether the send buffer is fixed, so that the kernel will not size it. `None` where the
-    /// kernel cannot say (before 5.14).
-    pub send_buffer_fixed: Option<bool>,
-    /// Whether the receive buffer is fixed.
-    pub receive_buffer_fixed: Option<bool>,
-    /// How many bytes may be written and not yet sent; 0 for the system's
-    /// `net.ipv4.tcp_notsent_lowat`. `None` where MPTCP cannot say.
-    pub notsent_lowat: Option<u32>,
-    /// How long bytes may stay unacknowledged; zero for `net.ipv4.tcp_retries2`. `None` for MPTCP.
-    pub user_timeout: Option<Duration>,
-    /// The highest rate to send at, in bytes per second; [`u64::MAX`] for none.
-    pub max_pacing_rate: u64,
-    /// Whether an idle connection is probed.
-    pub keepalive: bool,
-    /// When it is probed, or would be. `None` where MPTCP cannot say.
-    pub keepalive_times: Option<Keepalive>,
-    /// The mark of its packets; 0 for none.
-    pub mark: u32,
-    /// Whether a segment that is not full is sent at once.
-    pub nodelay: bool,
-    /// The one interface that its packets may use, by its name of today; empty for any. `None` when
-    /// that interface is gone.
-    pub interface: Option<String>,
-    /// Our address, chosen by us or by the kernel. Before there is one it is unspecified, and its
-    /// port is 0.
-    pub local: Option<SocketAddr>,
-    /// Whether it is multipath TCP. `None` where MPTCP cannot say (before Linux 5.16).
-    pub multipath: Option<Multipath>,
-    /// What became of data in the SYN. `None` where the kernel cannot say.
-    pub fast_open: Option<FastOpen>,
-}
-
-/// What became of multipath TCP (RFC 8684).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Multipath {
-    /// The socket is one of plain TCP: it was not asked for, or this kernel has none, or it is off
-    /// (`net.mptcp.enabled`).
-    Absent,
-    /// Asked for, and not settled: there is no connection yet.
-    Asked,
-    /// The peer, or something on the way, has none: the connection is plain TCP.
-    FellBack,
-    /// Both sides use it.
-    InUse,
-}
-
-impl Multipath {
-    fn read(fd: &impl AsFd) -> Option<Self> {
-        if socket::protocol(fd).ok()? != socket::PROTOCOL_MPTCP {
-            return Some(Self::Absent);
-        }
-        match tcp::mptcp_flags(fd) {
-            Ok(flags) if flags & tcp::MPTCP_FELL_BACK != 0 => Some(Self::FellBack),
-            Ok(flags) if flags & tcp::MPTCP_KEY_RECEIVED != 0 => Some(Self::InUse),
-            Ok(_) => Some(Self::Asked),
-            // Both after a fall-back and before 5.16 there is no answer. After a fall-back the options
-            // of TCP are there again, which MPTCP itself does not have.
-            Err(_) => tcp::user_timeout(fd).ok().map(|_| Self::FellBack),
-        }
-    }
-}
-
-impl fmt::Display for Multipath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Absent => "absent",
-            Self::Asked => "asked",
-            Self::FellBack => "fell back",
-            Self::InUse => "in use",
-        })
-    }
-}
-
-impl Granted {
-    /// Asks the kernel about a TCP socket, connected or not.
-    ///
-    /// # Errors
-    /// `ENOTSOCK` for a descriptor that is no socket, `EOPNOTSUPP` for one that is not TCP.
-    pub fn read(fd: &impl AsFd) -> io::Result<Self> {
-        let lock = socket::buffer_lock(fd).ok();
-        let fixed = |bit: i32| lock.map(|lock| lock & bit != 0);
-        Ok(Self {
-            congestion: tcp::congestion(fd)?,
-            send_buffer: socket::send_buffer(fd)?.unsigned_abs(),
-            receive_buffer: socket::receive_buffer(fd)?.unsigned_abs(),
-            send_buffer_fixed: fixed(socket::SEND_BUFFER_LOCKED),
-            receive_buffer_fixed: fixed(socket::RECEIVE_BUFFER_LOCKED),
-            notsent_lowat: tcp::notsent_lowat(fd).ok(),
-            user_timeout: tcp::user_timeout(fd).ok(),
-            max_pacing_rate: socket::max_pacing_rate(fd)?,
-            keepalive: socket::keepalive(fd)?,
-            keepalive_times: Keepalive::read(fd).ok(),
-            mark: socket::mark(fd)?,
-            nodelay: tcp::nodelay(fd)?,
-            interface: socket::interface(fd).ok(),
-            local: socket::local_address(fd)?,
-            multipath: Multipath::read(fd),
-            fast_open: shared::info(fd).ok().map(|info| info.fast_open),
-        })
-    }
 }

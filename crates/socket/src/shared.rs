@@ -1,4 +1,4 @@
-//! What a stream knows about itself: its bytes and its end. Shared by both faces.
+//! What a stream knows about itself: its bytes and its end. Blocking and tokio streams share it.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -14,27 +14,27 @@ use lastbyte_sys::{poll, socket, tcp};
 use crate::address::{Address, Endpoints, Socket};
 use crate::error::{Operation, SocketError};
 
-/// What both directions of a stream need: the socket, and what is known of it.
+/// What both directions of a stream share: the socket, and what is known about it.
 #[derive(Debug)]
 pub(crate) struct Shared<S> {
     pub(crate) io: S,
     pub(crate) kind: Kind,
     /// The connection came from our own connect or accept: all reads and writes are ours.
     pub(crate) ours: bool,
-    /// Our address, where it was asked for already: it stays the same.
+    /// Our address, if it was read already: it does not change.
     pub(crate) local: Option<Address>,
     pub(crate) peer: Option<Address>,
     pub(crate) report: Report,
 }
 
-/// What the reading side knows.
+/// The state of the reading side.
 #[derive(Debug, Default)]
 pub(crate) struct ReadSide {
     pub(crate) read: u64,
     pub(crate) observed_end: Option<End>,
 }
 
-/// What the writing side knows.
+/// The state of the writing side.
 #[derive(Debug, Default)]
 pub(crate) struct WriteSide {
     pub(crate) written: u64,
@@ -46,7 +46,7 @@ impl<S> Shared<S> {
         Self { io, kind, ours, local: None, peer, report: Report::default() }
     }
 
-    /// Exchanges the socket for what is made of it.
+    /// Replaces the socket by what `make` returns for it.
     #[cfg(feature = "tokio")]
     pub(crate) fn map<T>(self, make: impl FnOnce(S) -> io::Result<T>) -> io::Result<Shared<T>> {
         let Self { io, kind, ours, local, peer, report } = self;
@@ -54,13 +54,14 @@ impl<S> Shared<S> {
     }
 
     pub(crate) fn facts(&self, reading: &ReadSide, writing: &WriteSide, registered: bool) -> Facts {
-        // An error that a write was told of is gone, and an empty queue then proves nothing.
-        let taken = self.report.was_taken();
+        // Once the kernel has reported the error to a write, an empty queue proves nothing.
+        let taken = self.report.reset_was_reported();
         let told = taken == Some(true);
         let known = self.ours && taken.is_some();
         Facts {
             kind: self.kind,
-            // Where it may have been swallowed, the connection is looked at as a foreign one.
+            // If the report may have been dropped, treat the connection as one with an unknown
+            // history.
             connected: known,
             half_closed: writing.half_closed,
             written: Some(writing.written),
@@ -73,21 +74,21 @@ impl<S> Shared<S> {
 }
 
 impl<S: AsFd> Shared<S> {
-    /// Does one write of `most` bytes, and enters what the kernel took of them.
+    /// Makes one write of `most` bytes, and counts those that the kernel accepted.
     pub(crate) fn write(
         &self,
         side: &mut WriteSide,
         most: usize,
         write: impl FnOnce() -> io::Result<usize>,
     ) -> io::Result<usize> {
-        // Over TCP the count of received bytes tells what this report would.
+        // Over TCP the count of received bytes shows what this report would.
         let result = if self.kind == Kind::Unix {
             self.report.during(|| {
                 let bytes = write()?;
-                // A short write can be the one that was told, but not before the peer has ended.
+                // A short write can hide the report, but only once the peer has ended.
                 let ended = || poll::wait_for(&self.io, poll::PEER_END, Duration::ZERO);
                 if bytes < most && ended().is_ok_and(|ready| ready.ended) {
-                    self.report.lose();
+                    self.report.on_short_write();
                 }
                 Ok(bytes)
             })
@@ -100,18 +101,18 @@ impl<S: AsFd> Shared<S> {
         result
     }
 
-    /// Enters a read of `room` bytes, and looks behind a 0: only a FIN is an end.
+    /// Records a read into `length` bytes, and classifies a result of 0: only a FIN is an end.
     pub(crate) fn on_read(
         &self,
         side: &mut ReadSide,
-        room: usize,
+        length: usize,
         result: io::Result<usize>,
     ) -> io::Result<usize> {
         match result {
-            Ok(0) if room > 0 => {
+            Ok(0) if length > 0 => {
                 let end = self.classify(side)?;
                 side.observed_end = Some(end);
-                if end == End::Reset { Err(cut(side.read)) } else { Ok(0) }
+                if end == End::Reset { Err(reset_after(side.read)) } else { Ok(0) }
             }
             Ok(bytes) => {
                 side.read += bytes as u64;
@@ -130,7 +131,8 @@ impl<S: AsFd> Shared<S> {
             return Ok(end);
         }
         let info = if self.kind == Kind::Tcp { Some(info(&self.io)?) } else { None };
-        let reported = if self.kind == Kind::Unix { self.report.was_taken() } else { Some(false) };
+        let reported =
+            if self.kind == Kind::Unix { self.report.reset_was_reported() } else { Some(false) };
         let Some(error_taken) = reported else { return Ok(End::Unknown) };
         let evidence = EndEvidence {
             kind: self.kind,
@@ -146,15 +148,15 @@ impl<S: AsFd> Shared<S> {
 
     pub(crate) fn half_close(&self, side: &mut WriteSide) -> io::Result<()> {
         socket::shutdown_write(&self.io)?;
-        // Only where the handshake was over is a FIN queued by this.
+        // This queues a FIN only if the handshake was complete.
         side.half_closed = self.ours;
         Ok(())
     }
 }
 
 impl<S: Socket> Shared<S> {
-    /// A connected socket, whose urgent bytes stay in place from now on: without that a reset
-    /// cannot be told from a FIN.
+    /// Takes over a connected socket, and keeps urgent bytes inline from now on: otherwise a reset
+    /// looks like a FIN.
     pub(crate) fn adopt(io: S, ours: bool) -> Result<Self, SocketError> {
         let peer = io.peer();
         let kind = crate::address::kind_of(&io);
@@ -166,7 +168,7 @@ impl<S: Socket> Shared<S> {
     }
 
     pub(crate) fn keep_urgent(&self) -> Result<(), SocketError> {
-        // MPTCP refuses it, and its count tells nothing anyway.
+        // MPTCP refuses it, and its byte count does not show a FIN anyway.
         if self.kind != Kind::Tcp {
             return Ok(());
         }
@@ -197,7 +199,7 @@ impl<S> Shared<S> {
     }
 }
 
-/// The internet address of a socket, while it has one.
+/// The internet address of a socket, if it has one.
 pub(crate) fn internet(address: Option<&Address>) -> io::Result<SocketAddr> {
     known(address.and_then(Address::ip))
 }
@@ -207,15 +209,15 @@ pub(crate) fn known<T>(address: Option<T>) -> io::Result<T> {
     address.ok_or_else(|| io::ErrorKind::NotConnected.into())
 }
 
-/// How many bytes there are in all parts.
+/// The total length of all parts.
 pub(crate) fn length_of(parts: &[IoSlice<'_>]) -> usize {
     parts.iter().map(|part| part.len()).sum()
 }
 
-/// Brings the two halves of one stream together again.
+/// Joins the two halves of one stream.
 ///
 /// # Panics
-/// When somebody else holds a part of the stream, which nobody is given.
+/// When a third reference to the stream exists, which no method gives out.
 pub(crate) fn reunite<S>(one: Arc<Shared<S>>, two: Arc<Shared<S>>) -> Shared<S> {
     drop(one);
     Arc::into_inner(two).expect("a stream has two halves")
@@ -223,13 +225,13 @@ pub(crate) fn reunite<S>(one: Arc<Shared<S>>, two: Arc<Shared<S>>) -> Shared<S> 
 
 /// `TCP_INFO` of a socket.
 pub(crate) fn info(fd: &impl AsFd) -> io::Result<TcpInfo> {
-    let mut room = [0; tcp::INFO_ROOM];
-    let length = tcp::info(fd, &mut room)?;
-    TcpInfo::parse(&room[..length])
+    let mut bytes = [0; tcp::INFO_ROOM];
+    let length = tcp::info(fd, &mut bytes)?;
+    TcpInfo::parse(&bytes[..length])
         .ok_or_else(|| io::Error::other(format!("TCP_INFO of {length} bytes is too short")))
 }
 
-/// `TCP_INFO` of a socket, and how full its send buffer is, where the kernel tells.
+/// `TCP_INFO` of a socket, and the fill of its send buffer if the kernel reports it.
 pub(crate) fn moment(fd: &impl AsFd) -> io::Result<Moment> {
     Ok(Moment {
         info: info(fd)?,
@@ -238,14 +240,14 @@ pub(crate) fn moment(fd: &impl AsFd) -> io::Result<Moment> {
     })
 }
 
-fn cut(read: u64) -> io::Error {
+fn reset_after(read: u64) -> io::Error {
     io::Error::new(
         io::ErrorKind::ConnectionReset,
-        format!("the connection was reset after {read} bytes: this is no end of stream"),
+        format!("the connection was reset after {read} bytes: the stream is incomplete"),
     )
 }
 
-/// Errors after which this connection brings nothing more.
+/// Whether an error ends the connection.
 fn is_end_of_connection(error: &io::Error) -> bool {
     !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

@@ -1,20 +1,18 @@
 //! The stream over tokio.
 
-use std::future::{pending, poll_fn};
 use std::io::{self, IoSlice};
 use std::net::{self, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix;
 use std::path::Path;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use lastbyte_core::finish::{Facts, FinishOptions, Wake};
+use lastbyte_core::finish::{Facts, FinishOptions};
 use lastbyte_core::sample::TcpInfo;
 use lastbyte_core::{End, Kind, Receipt};
-use lastbyte_sys::poll::{self, Ready};
 use lastbyte_sys::socket;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::time;
@@ -22,16 +20,18 @@ use tokio::time;
 use crate::address::{Address, Endpoints, Socket};
 use crate::blocking;
 use crate::builder::{Finish, FinishAsync};
-use crate::connect::{ConnectOptions, Opening};
+use crate::connect::Opening;
+use crate::drive::drive;
 use crate::error::{FinishError, Operation, SocketError};
-use crate::finish::{Course, Finished, Outcome, receipt_of, reset};
+use crate::finish::{Finished, Finishing, receipt_of, reset};
+use crate::granted::Granted;
 use crate::halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
-use crate::options::{Granted, SocketOptions};
+use crate::options::{ConnectOptions, SocketOptions};
 use crate::shared::{self, ReadSide, Shared, WriteSide, length_of};
 use crate::watched::Registered;
 
-/// A connected stream socket over tokio that counts its bytes and tells the truth about its end: TCP,
-/// or as [`UnixStream`] a Unix socket. See [`blocking::Stream`] for what it promises.
+/// A connected stream socket over tokio that counts its bytes and knows how the peer's stream
+/// ended: TCP, or as [`UnixStream`] a Unix socket. See [`blocking::Stream`] for what it promises.
 ///
 /// It is an [`AsyncRead`] and [`AsyncWrite`]; `shutdown` half-closes it, and proves nothing.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub struct Stream<S: Socket = net::TcpStream> {
     shared: Shared<Registered<S>>,
     reading: ReadSide,
     writing: WriteSide,
-    /// Whether closing it is a reset, as far as that was said here or to its listener.
+    /// Whether closing is a reset, if that was set here or on its listener.
     pub(crate) resets: Option<bool>,
 }
 
@@ -50,8 +50,8 @@ pub type TcpStream = Stream<net::TcpStream>;
 pub type UnixStream = Stream<unix::net::UnixStream>;
 
 impl TcpStream {
-    /// Connects to one address, with default options. `lastbyte::connect` takes names too. Dropped
-    /// before it is done, it leaves no socket. Needs a running runtime.
+    /// Connects to one address, with default options. `lastbyte::connect` takes names too. If the
+    /// future is dropped, no socket is left. Needs a running runtime.
     ///
     /// # Errors
     /// Why there is no connection.
@@ -59,11 +59,11 @@ impl TcpStream {
         Self::connect_with(peer, &ConnectOptions::default()).await
     }
 
-    /// Connects to one address, with options set before. Dropped before it is done, it leaves no
-    /// socket. Needs a running runtime.
+    /// Connects to one address, with options. If the future is dropped, no socket is left. Needs a
+    /// running runtime.
     ///
     /// # Errors
-    /// Names the option that could not be set, or why there is no connection.
+    /// The option that could not be set, or why there is no connection.
     pub async fn connect_with(
         peer: SocketAddr,
         options: &ConnectOptions,
@@ -95,10 +95,10 @@ impl TcpStream {
         Ok(Self::of_sides(shared, ReadSide::default(), writing))
     }
 
-    /// Closes a connection that was never used, by a reset at once: nothing of it stays in the
-    /// kernel. What was written is lost.
+    /// Closes an unused connection by an immediate reset: nothing of it stays in the kernel.
+    /// Written bytes are lost.
     pub fn discard(mut self) {
-        // A socket that is gone already needs no reset.
+        // A closed connection needs no reset.
         let _ = self.reset_when_closed(true);
     }
 
@@ -121,7 +121,7 @@ impl TcpStream {
     /// Sets `TCP_NODELAY`: see [`SocketOptions::nodelay`](field@SocketOptions::nodelay).
     ///
     /// # Errors
-    /// When the kernel does not take it for this socket.
+    /// When the kernel refuses the option for this socket.
     pub fn set_nodelay(&self, on: bool) -> Result<(), SocketError> {
         SocketOptions::default().nodelay(on).apply_to(self)
     }
@@ -226,12 +226,12 @@ impl<S: Socket> Stream<S> {
         &self.shared
     }
 
-    /// What a read needs.
+    /// The parts that a read needs.
     pub(crate) fn reading(&mut self) -> (&Shared<Registered<S>>, &mut ReadSide) {
         (&self.shared, &mut self.reading)
     }
 
-    /// What a write needs.
+    /// The parts that a write needs.
     pub(crate) fn writing(&mut self) -> (&Shared<Registered<S>>, &mut WriteSide) {
         (&self.shared, &mut self.writing)
     }
@@ -270,10 +270,10 @@ impl<S: Socket> Stream<S> {
         self.reading.observed_end
     }
 
-    /// Reads what has arrived; 0 only for a FIN, or where nothing can be known.
+    /// Reads what has arrived; 0 only for a FIN, or if the end is [`End::Unknown`].
     ///
     /// # Errors
-    /// The connection's; a cut connection always.
+    /// The connection's: after a reset always an error.
     pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         AsyncReadExt::read(self, buffer).await
     }
@@ -281,12 +281,12 @@ impl<S: Socket> Stream<S> {
     /// Writes all of `bytes` to the kernel.
     ///
     /// # Errors
-    /// The connection's; [`Stream::written`] tells how many bytes the kernel took before.
+    /// The connection's; [`Stream::written`] counts the bytes that the kernel accepted before.
     pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         AsyncWriteExt::write_all(self, bytes).await
     }
 
-    /// Ends our direction with a FIN after what is queued; the other one stays open.
+    /// Ends our direction with a FIN after all written bytes; the other direction stays open.
     ///
     /// # Errors
     /// When the connection is gone already.
@@ -296,39 +296,39 @@ impl<S: Socket> Stream<S> {
             .map_err(|cause| self.shared.error(Operation::HalfClose, cause))
     }
 
-    /// Ends the connection so that nothing is lost, and returns the proof:
-    /// `stream.finish().within(limit).want(Delivery::Closed).await?`. See [`Finish`] for what can be
-    /// asked for, and [`blocking::Stream::finish`] for what is done.
+    /// Ends the connection without losing bytes, and returns the proof:
+    /// `stream.finish().within(limit).want(Delivery::Closed).await?`. See [`Finish`] for its
+    /// options, and [`blocking::Stream::finish`] for the steps.
     ///
-    /// Dropped before it is done, it closes the connection, and proves nothing.
+    /// If the future is dropped, the connection is closed and nothing is proven.
     pub fn finish(self) -> Finish<Self> {
         Finish::new(self)
     }
 
-    /// [`Stream::finish`] with options that are at hand. It allocates nothing.
+    /// [`Stream::finish`] with prepared options. It allocates nothing.
     ///
     /// # Errors
     /// When less than the wanted level could be proven; the error holds the receipt of what was.
     pub async fn finish_with(self, options: FinishOptions) -> Result<Receipt, FinishError> {
-        let mut course = Course::finish(self.facts(), options);
-        let outcome = drive(&mut course, &self.shared.io, true).await;
-        course.said(outcome, || self.shared.endpoints())
+        let mut finishing = Finishing::finish(self.facts(), options);
+        let outcome = drive(&mut finishing, &self.shared.io, true).await;
+        finishing.with_endpoints(outcome, || self.shared.endpoints())
     }
 
-    /// All that [`Stream::finish`] does, but for the close: see [`blocking::Stream::prove`].
+    /// Does what [`Stream::finish`] does, except the close: see [`blocking::Stream::prove`].
     pub fn prove(&mut self) -> Finish<&mut Self> {
         Finish::new(self)
     }
 
-    /// [`Stream::prove`] with options that are at hand.
+    /// [`Stream::prove`] with prepared options.
     ///
     /// # Errors
     /// When less than the wanted level could be proven; the error holds the receipt of what was.
     pub async fn prove_with(&mut self, options: FinishOptions) -> Result<Receipt, FinishError> {
-        let mut course = Course::finish(self.facts(), options);
-        let outcome = drive(&mut course, &self.shared.io, false).await;
-        let finished = course.said(outcome, || self.shared.endpoints());
-        course.enter(receipt_of(&finished), &mut self.reading, &mut self.writing);
+        let mut finishing = Finishing::finish(self.facts(), options);
+        let outcome = drive(&mut finishing, &self.shared.io, false).await;
+        let finished = finishing.with_endpoints(outcome, || self.shared.endpoints());
+        finishing.record(receipt_of(&finished), &mut self.reading, &mut self.writing);
         finished
     }
 
@@ -336,7 +336,8 @@ impl<S: Socket> Stream<S> {
         self.shared.facts(&self.reading, &self.writing, true)
     }
 
-    /// Two halves, for two tasks. Each counts its own bytes, and neither waits for the other.
+    /// Splits the stream into two halves for two tasks. Each counts its own bytes, and neither
+    /// waits for the other.
     #[must_use]
     pub fn into_split(self) -> (OwnedReadHalf<S>, OwnedWriteHalf<S>) {
         let shared = Arc::new(self.shared);
@@ -344,32 +345,32 @@ impl<S: Socket> Stream<S> {
         (OwnedReadHalf { shared, side: self.reading }, writing)
     }
 
-    /// Two halves that borrow the stream, to read and write in one task.
+    /// Splits the stream into two borrowed halves, to read and write in one task.
     pub fn split(&mut self) -> (ReadHalf<'_, S>, WriteHalf<'_, S>) {
         let Self { shared, reading, writing, .. } = self;
         (ReadHalf { shared, side: reading }, WriteHalf { shared, side: writing })
     }
 
-    /// Ends the connection by a reset, in order: see [`blocking::Stream::abort`].
+    /// Ends the connection by a reset after all written bytes: see [`blocking::Stream::abort`].
     ///
     /// # Errors
-    /// When not all that was written is known to be acknowledged: the error holds the receipt.
+    /// When not all written bytes are known to be acknowledged; the error contains the receipt.
     pub async fn abort(self, deadline: Duration) -> Result<Receipt, FinishError> {
         self.abort_with(FinishOptions::default().within(deadline)).await
     }
 
-    /// [`Stream::abort`], by the deadline of `options`, and its patience; the rest of them is for
-    /// a finish.
+    /// [`Stream::abort`] with the deadline of `options` and
+    /// [`patient`](field@FinishOptions::patient); it ignores the other options.
     ///
     /// # Errors
     /// When not all that was written is known to be acknowledged: the error holds the receipt.
     pub async fn abort_with(self, options: FinishOptions) -> Result<Receipt, FinishError> {
-        let mut course = Course::abort_with(self.facts(), options);
-        let outcome = drive(&mut course, &self.shared.io, true).await;
-        reset(&self.shared.io, course.said(outcome, || self.shared.endpoints()))
+        let mut finishing = Finishing::abort_with(self.facts(), options);
+        let outcome = drive(&mut finishing, &self.shared.io, true).await;
+        reset(&self.shared.io, finishing.with_endpoints(outcome, || self.shared.endpoints()))
     }
 
-    /// [`Stream::finish`], but what the peer still sends is given to `rest`: see
+    /// [`Stream::finish`], but passes what the peer still sends to `rest`: see
     /// [`blocking::Stream::finish_into`].
     ///
     /// # Errors
@@ -379,9 +380,23 @@ impl<S: Socket> Stream<S> {
         options: FinishOptions,
         rest: &mut (dyn FnMut(&[u8]) + Send),
     ) -> Result<Receipt, FinishError> {
-        let mut course = Course::finish(self.facts(), options).giving(rest);
-        let outcome = drive(&mut course, &self.shared.io, true).await;
-        course.said(outcome, || self.shared.endpoints())
+        let mut finishing = Finishing::finish(self.facts(), options).passing_to(rest);
+        let outcome = drive(&mut finishing, &self.shared.io, true).await;
+        finishing.with_endpoints(outcome, || self.shared.endpoints())
+    }
+}
+
+impl<S: Socket> OwnedReadHalf<S> {
+    /// Makes the stream whole again.
+    ///
+    /// # Errors
+    /// Gives both back when they are halves of two streams.
+    pub fn reunite(self, other: OwnedWriteHalf<S>) -> Result<Stream<S>, (Self, OwnedWriteHalf<S>)> {
+        if !Arc::ptr_eq(&self.shared, &other.shared) {
+            return Err((self, other));
+        }
+        let shared = shared::reunite(other.shared, self.shared);
+        Ok(Stream::of_sides(shared, self.side, other.side))
     }
 }
 
@@ -422,9 +437,9 @@ impl<S: Socket> Shared<Registered<S>> {
     ) -> Poll<io::Result<()>> {
         loop {
             ready!(self.io.poll_readable(cx))?;
-            let room = buffer.initialize_unfilled();
-            let length = room.len();
-            match self.io.receive(room) {
+            let unfilled = buffer.initialize_unfilled();
+            let length = unfilled.len();
+            match self.io.receive(unfilled) {
                 Err(error) if is_passing(&error) => {}
                 result => {
                     let read = self.on_read(side, length, result)?;
@@ -509,12 +524,12 @@ impl<S: Socket> AsyncWrite for Stream<S> {
         true
     }
 
-    /// Does nothing: a socket has no buffer of its own to flush. It is no proof of anything.
+    /// Does nothing: a socket has no user-space buffer to flush. It proves nothing.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
-    /// Half-closes: no proof of anything either.
+    /// Half-closes. It proves nothing.
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self { shared, writing, .. } = self.get_mut();
         Poll::Ready(shared.half_close(writing))
@@ -524,85 +539,5 @@ impl<S: Socket> AsyncWrite for Stream<S> {
 impl<S: Socket> AsFd for Stream<S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.io.as_fd()
-    }
-}
-
-/// Takes a course to its end, on the edges that tokio is registered for. `reads` says that nobody
-/// else will read from the socket, now or later.
-pub(crate) async fn drive<S: Socket>(
-    course: &mut Course<'_>,
-    io: &Registered<S>,
-    reads: bool,
-) -> Outcome {
-    let mut edges = Edges { io, reads, open: Some(Interest::READABLE | Interest::WRITABLE) };
-    // One timer for all waits: to put it off costs next to nothing.
-    let mut timer = pin!(time::sleep_until(course.started().into()));
-    loop {
-        // All that is forgotten here came before what the machine now asks.
-        edges.forget();
-        let Some((until, wake)) = course.advance(io)? else {
-            return course.outcome();
-        };
-        timer.as_mut().reset((course.started() + until).into());
-        let woken = {
-            let mut event = pin!(edges.next(wake));
-            let first = poll_fn(|cx| match event.as_mut().poll(cx) {
-                Poll::Pending => timer.as_mut().poll(cx).map(|()| Ok(Ready::default())),
-                event => event,
-            });
-            first.await
-        };
-        course.on_wake(woken, edges.open.is_none())?;
-    }
-}
-
-/// The edges of a descriptor, out of what tokio remembers of them.
-struct Edges<'a, S: Socket> {
-    io: &'a Registered<S>,
-    reads: bool,
-    /// The directions that tokio has not seen closed.
-    open: Option<Interest>,
-}
-
-impl<S: Socket> Edges<'_, S> {
-    /// Forgets what tokio remembers, so that the next event wakes. Where others read, the readiness
-    /// to read is theirs: cleared here, it would never come again.
-    fn forget(&self) {
-        self.io.clear(Interest::WRITABLE);
-        if self.reads {
-            self.io.clear(Interest::READABLE);
-        }
-    }
-
-    /// Waits for the next edge, such as the acknowledgement of our FIN.
-    ///
-    /// Where the peer's answer is enough, the edge of our own half-close need not wake. A closed
-    /// direction tokio never forgets, and waiting for it would spin: it is told once, then left out.
-    /// With both closed there is nothing to wait for but the caller's timer.
-    ///
-    /// Where others read, every event of a socket that can be written to wakes a wait for that, and
-    /// it is enough to ask the kernel then.
-    async fn next(&mut self, wake: Wake) -> io::Result<Ready> {
-        let Some(open) = self.open else {
-            return pending().await;
-        };
-        let interest = match wake {
-            _ if !self.reads => Interest::WRITABLE,
-            Wake::Level { .. } if open.is_readable() => Interest::READABLE,
-            Wake::Level { .. } | Wake::Edge => open,
-        };
-        let ready = self.io.ready(interest).await?;
-        if ready.is_write_closed() {
-            self.open = self.open.and_then(|open| open.remove(Interest::WRITABLE));
-            self.open = self.open.filter(|_| self.reads);
-        }
-        if ready.is_read_closed() {
-            self.open = self.open.and_then(|open| open.remove(Interest::READABLE));
-        }
-        if !self.reads {
-            return poll::wait_for(self.io, poll::READABLE | poll::PEER_END, Duration::ZERO);
-        }
-        let ended = ready.is_read_closed() || ready.is_write_closed();
-        Ok(Ready { readable: ready.is_readable() || ended, ended, ..Ready::default() })
     }
 }

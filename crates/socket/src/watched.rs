@@ -1,4 +1,4 @@
-//! Sockets that tokio watches.
+//! Sockets registered with tokio.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,12 +11,12 @@ use tokio::io::{Interest, Ready};
 
 use crate::address::Socket;
 
-/// A socket that tokio watches, non-blocking: to read, to write, and for urgent bytes.
+/// A non-blocking socket registered with tokio for reading, writing and urgent bytes.
 #[derive(Debug)]
 pub(crate) struct Registered<S: Socket>(AsyncFd<S>);
 
 impl<S: Socket> Registered<S> {
-    /// Has a non-blocking socket watched.
+    /// Registers a non-blocking socket.
     pub(crate) fn new(socket: S) -> io::Result<Self> {
         let interest = Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY;
         watch::register(socket, interest).map(Self)
@@ -44,25 +44,26 @@ impl<S: Socket> Registered<S> {
         Poll::Ready(Ok(guard.ready()))
     }
 
-    /// Waits until there may be room to write.
+    /// Waits until the send buffer may have space.
     pub(crate) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<Ready>> {
         let mut guard = ready!(self.0.poll_write_ready(cx))?;
         guard.retain_ready();
         Poll::Ready(Ok(guard.ready()))
     }
 
-    /// Reads what is there. A short read is no empty queue: the kernel stops at an urgent byte.
-    pub(crate) fn receive(&self, room: &mut [u8]) -> io::Result<usize> {
-        self.0.try_io(Interest::READABLE, |io| socket::receive_now(io, room))
+    /// Reads what has arrived. A short read does not mean an empty queue: the kernel stops at an
+    /// urgent byte.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.try_io(Interest::READABLE, |io| socket::receive_now(io, buffer))
     }
 
-    /// Does a call that reads, if there may be something to read.
+    /// Makes a call that reads, if there may be something to read.
     pub(crate) fn try_read<R>(&self, read: impl FnOnce(&S) -> io::Result<R>) -> io::Result<R> {
         self.0.try_io(Interest::READABLE, read)
     }
 
-    /// Writes by `send` some of `most` bytes. Where it took fewer the queue is full: the readiness
-    /// is cleared, and the next write need not ask in vain.
+    /// Writes up to `most` bytes with `send`. After a short write the queue is full: this clears
+    /// the readiness, which saves the next write a failing call.
     pub(crate) fn send(
         &self,
         most: usize,
@@ -72,7 +73,7 @@ impl<S: Socket> Registered<S> {
         let result = self.0.try_io(Interest::WRITABLE, |_| {
             let bytes = send(self)?;
             taken = Some(bytes);
-            // As tokio clears a readiness: not if an event came meanwhile.
+            // tokio clears the readiness unless an event came meanwhile.
             if 0 < bytes && bytes < most {
                 Err(io::ErrorKind::WouldBlock.into())
             } else {
@@ -82,25 +83,26 @@ impl<S: Socket> Registered<S> {
         taken.map_or(result, Ok)
     }
 
-    /// Whether an urgent byte was announced (`EPOLLPRI`), and the readiness not cleared since.
+    /// Whether an event announced an urgent byte (`EPOLLPRI`) since the readiness was last cleared.
     pub(crate) fn is_urgent(&self) -> bool {
         self.known(Interest::PRIORITY).is_priority()
     }
 
-    /// Whether an event told that the peer has ended its direction, and none that ours is closed or the
-    /// connection failed (`EPOLLRDHUP` without `EPOLLHUP` and `EPOLLERR`). A reset closes both.
+    /// Whether an event reported that the peer ended its direction, and none that ours is closed or
+    /// the connection failed (`EPOLLRDHUP` without `EPOLLHUP` and `EPOLLERR`). A reset closes both
+    /// directions.
     pub(crate) fn has_fin(&self) -> bool {
         self.known(Interest::READABLE).is_read_closed()
             && !self.known(Interest::WRITABLE).is_write_closed()
     }
 
-    /// What tokio remembers of events, of these and of the direction's end.
+    /// The readiness that tokio stores for these events, and for the end of that direction.
     fn known(&self, interest: Interest) -> Ready {
-        // Nearly always there is none, and then this is all.
+        // Nearly always there is none, and this call is enough.
         if self.0.try_io(interest, |_| Ok(())).is_err() {
             return Ready::EMPTY;
         }
-        // There is readiness, and so the answer is here.
+        // There is readiness, so this future is ready.
         let event = pin!(self.0.ready(interest));
         let Poll::Ready(Ok(mut guard)) = event.poll(&mut Context::from_waker(Waker::noop())) else {
             return Ready::EMPTY;
@@ -109,7 +111,7 @@ impl<S: Socket> Registered<S> {
         guard.ready()
     }
 
-    /// Forgets a readiness, so that the next event wakes.
+    /// Clears a readiness, so that the next event wakes.
     pub(crate) fn clear(&self, interest: Interest) {
         let _ = self.0.try_io(interest, |_| Err::<(), _>(io::ErrorKind::WouldBlock.into()));
     }

@@ -71,7 +71,7 @@ fn what_is_no_connected_stream_is_refused_by_name() {
         assert_eq!(refused(finish_fd(&unconnected, deadline)), Unproven::NotConnected);
     }
     let error = finish_fd(&file, deadline).unwrap_err();
-    assert!(error.to_string().starts_with("finish: the descriptor is no socket"), "{error}");
+    assert!(error.to_string().starts_with("finish: the descriptor is not a socket"), "{error}");
 }
 
 /// A connection that does not come about: the listener's queue is full.

@@ -358,7 +358,10 @@ fn a_connection_that_meets_itself_is_refused() {
                 for result in by_both((to, 40_000).into(), &how) {
                     let error = result.unwrap_err();
                     assert_eq!(error.cause.kind(), ErrorKind::ConnectionRefused, "{error}");
-                    assert!(error.to_string().contains("the connection met itself"), "{error}");
+                    assert!(
+                        error.to_string().contains("the socket connected to itself"),
+                        "{error}"
+                    );
                     assert_eq!(connections(), [""; 0]);
                     wait_for_sockets(0);
                 }

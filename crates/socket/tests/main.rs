@@ -4,11 +4,11 @@
 
 mod bad_input;
 mod connect;
-mod ends;
 mod fast_open;
 mod finish;
 #[cfg(feature = "tokio")]
 mod listen;
+mod observed_end;
 mod source;
 mod streams;
 mod support;

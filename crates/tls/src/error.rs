@@ -1,4 +1,4 @@
-//! What went wrong: the operation, both ends, the cause, and how far it got.
+//! Errors: the operation, both addresses, the cause, and the receipt of what was proven.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use lastbyte_socket::{Endpoints, SocketError};
 
 use crate::receipt::TlsReceipt;
 
-/// What was being done when an error came.
+/// The operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
@@ -21,7 +21,7 @@ pub enum Operation {
     Configure,
     /// The handshake as the client.
     ConnectHandshake,
-    /// Ending a connection with proof.
+    /// Ending a connection and proving how far its bytes came.
     Finish,
     /// Ending one direction.
     HalfClose,
@@ -40,14 +40,15 @@ impl fmt::Display for Operation {
     }
 }
 
-/// An operation on a TLS stream failed. The text names the cause: there is no further `source()`.
+/// An operation on a TLS stream failed. The text contains the cause, so `source()` returns nothing
+/// more.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[error("{operation}{endpoints}: {cause}")]
 pub struct TlsError {
-    /// What was being done.
+    /// The operation that failed.
     pub operation: Operation,
-    /// Both addresses, as far as there were some.
+    /// Both addresses, as far as they are known.
     pub endpoints: Box<Endpoints>,
     /// Why it failed.
     pub cause: Box<Cause>,
@@ -57,10 +58,10 @@ pub struct TlsError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The peer's stream was cut, or broke the protocol.
+    /// The peer's stream ended without `close_notify`, or violated the protocol.
     #[error("{0}")]
     Cut(Cut),
-    /// The time that was given is over.
+    /// The deadline passed first.
     #[error("the deadline passed")]
     Deadline,
     /// The name of the server is neither a host name nor an address.
@@ -98,29 +99,29 @@ impl From<SocketError> for Cause {
     }
 }
 
-/// Why the peer's TLS stream ended without `close_notify`: bytes may be missing, however clean the
-/// end of the transport looked. A failed read has it inside of its [`io::Error`].
+/// Why the peer's TLS stream ended without `close_notify`: bytes may be missing, even if the
+/// transport ended cleanly. The [`io::Error`] of a failed read contains it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cut {
     /// The transport was reset, or our kernel gave it up.
-    #[error("the connection was reset after {read} bytes: this is no end of stream")]
+    #[error("the connection was reset after {read} bytes: the stream is incomplete")]
     Reset {
-        /// Plaintext bytes read before.
+        /// Plaintext bytes read before that.
         read: u64,
     },
-    /// A fatal alert of the peer, or something that TLS does not allow: a record that was changed on
-    /// its way, no TLS at all.
+    /// A fatal alert from the peer, or bytes that violate TLS: a record modified on the path, or no
+    /// TLS at all.
     #[error("TLS failed after {read} bytes: {error}")]
     Tls {
-        /// What it was.
+        /// The error of rustls.
         error: rustls::Error,
         /// Plaintext bytes read before.
         read: u64,
     },
-    /// The transport ended, as anybody on the path can end it.
+    /// The transport ended with a FIN, which anyone on the path can forge.
     #[error(
-        "the transport ended without close_notify after {read} bytes{}: this is no end of stream",
+        "the transport ended without close_notify after {read} bytes{}: the stream is incomplete",
         if *inside { ", in the middle of a record" } else { "" }
     )]
     Truncated {
@@ -132,7 +133,7 @@ pub enum Cut {
 }
 
 impl Cut {
-    /// The word for it. A broken protocol is a transport that ended well below a layer that did not.
+    /// The [`End`] that it stands for. A protocol violation counts as truncated.
     #[must_use]
     pub fn end(&self) -> End {
         match self {
@@ -160,18 +161,19 @@ impl From<Cut> for io::Error {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsUnproven {
-    /// The peer's stream ended without `close_notify`, and its end was wanted.
-    #[error("the peer's end came without close_notify")]
+    /// The peer's stream ended without `close_notify`, and
+    /// [`Delivery::Closed`](lastbyte_core::Delivery) was wanted.
+    #[error("the peer ended without close_notify")]
     Truncated,
-    /// TLS had failed before: no `close_notify` could be sent.
+    /// TLS had failed before, so no `close_notify` could be sent.
     #[error("TLS failed: {0}")]
     Tls(rustls::Error),
-    /// The transport could not prove it.
+    /// The transport could not prove the level.
     #[error("{0}")]
     Transport(Unproven),
-    /// What the peer sent last was not read, past the limit or because nothing should be: whether
-    /// there is a `close_notify` in it is not known.
-    #[error("what the peer sent last was not read, so its close_notify was not seen")]
+    /// The peer's last bytes were not read, because of the drain limit or
+    /// [`Drain::Keep`](lastbyte_core::finish::Drain), so its `close_notify` may be among them.
+    #[error("the peer's last bytes were not read, so its close_notify was not seen")]
     Unread,
 }
 
@@ -180,15 +182,15 @@ pub enum TlsUnproven {
 #[non_exhaustive]
 #[error("{operation}{endpoints}: {why}{}; {receipt}", Because(source))]
 pub struct TlsFinishError {
-    /// What was being done: [`Operation::Finish`] or [`Operation::Abort`].
+    /// The operation that failed: [`Operation::Finish`] or [`Operation::Abort`].
     pub operation: Operation,
     /// Why.
     pub why: TlsUnproven,
-    /// What was proven all the same.
+    /// What was proven nevertheless.
     pub receipt: Box<TlsReceipt>,
     /// Both addresses, as far as they are known.
     pub endpoints: Box<Endpoints>,
-    /// The kernel's own error, where a call failed in an unexpected way.
+    /// The kernel's error, if a system call failed unexpectedly.
     pub source: Option<io::Error>,
 }
 
@@ -206,7 +208,7 @@ impl From<TlsFinishError> for io::Error {
     }
 }
 
-/// The kernel's error in brackets, where there is one.
+/// The kernel's error in brackets, if there is one.
 struct Because<'a>(&'a Option<io::Error>);
 
 impl fmt::Display for Because<'_> {
@@ -230,7 +232,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "TLS handshake as client -> 192.0.2.1:443: the transport ended without close_notify \
-             after 7 bytes, in the middle of a record: this is no end of stream"
+             after 7 bytes, in the middle of a record: the stream is incomplete"
         );
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::UnexpectedEof);
         let name = Cause::Name("a\u{1b}[2Jb".to_owned());

@@ -1,26 +1,26 @@
-//! Ciphertext on its way from the kernel to rustls, a record at a time.
+//! Buffers ciphertext between the kernel and rustls, and passes it on a record at a time.
 
 use std::ops::Range;
 
-/// How much is read at a time: a record has at most 2^14 bytes of plaintext and some overhead
-/// (RFC 8446 section 5.2), so most fit.
-const ROOM_BYTES: usize = 17 << 10;
+/// How much to read at a time: a record has at most 2^14 bytes of plaintext and some overhead (RFC
+/// 8446 section 5.2), so most records fit.
+const BUFFER_BYTES: usize = 17 << 10;
 
 /// `ContentType`, `ProtocolVersion` and length (RFC 8446 section 5.1).
 const HEADER_BYTES: usize = 5;
 
-/// What was read and is not yet rustls's.
+/// Ciphertext that was read and not yet passed to rustls.
 ///
-/// rustls is given no byte behind the record that it has yet to look at, so that a `close_notify`
-/// takes nothing along of what comes after it.
+/// rustls never gets a byte beyond the current record, so that it does not consume what comes after
+/// a `close_notify`.
 #[derive(Debug, Default)]
 pub(crate) struct Incoming {
-    room: Box<[u8]>,
+    buffer: Box<[u8]>,
     waiting: Range<usize>,
     header: [u8; HEADER_BYTES],
-    /// Bytes of the header that were given on.
+    /// Bytes of the header that were passed on.
     headed: usize,
-    /// Bytes of the record that are still to be given on, once its header was.
+    /// Bytes of the record still to be passed on, once its header was.
     rest: usize,
 }
 
@@ -29,27 +29,27 @@ impl Incoming {
         self.waiting.is_empty()
     }
 
-    /// A record was begun and did not end.
+    /// Whether a record began and did not end.
     pub(crate) fn is_inside(&self) -> bool {
         self.headed > 0 || self.rest > 0
     }
 
-    /// Where to read to, while nothing waits; then [`Incoming::received`].
-    pub(crate) fn room(&mut self) -> &mut [u8] {
+    /// The buffer to read into, while it is empty; then call [`Incoming::received`].
+    pub(crate) fn buffer(&mut self) -> &mut [u8] {
         debug_assert!(self.is_empty(), "what waits would be overwritten");
-        if self.room.is_empty() {
-            self.room = vec![0; ROOM_BYTES].into_boxed_slice();
+        if self.buffer.is_empty() {
+            self.buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
         }
-        &mut self.room
+        &mut self.buffer
     }
 
     pub(crate) fn received(&mut self, bytes: usize) {
         self.waiting = 0..bytes;
     }
 
-    /// What waits of the record under way, at most to its end.
+    /// The buffered bytes of the current record.
     pub(crate) fn piece(&self) -> &[u8] {
-        let waiting = &self.room[self.waiting.clone()];
+        let waiting = &self.buffer[self.waiting.clone()];
         if self.rest > 0 {
             return &waiting[..self.rest.min(waiting.len())];
         }
@@ -61,7 +61,7 @@ impl Incoming {
         &waiting[..(missing.len() + length_in(header)).min(waiting.len())]
     }
 
-    /// So many bytes of the piece were given on.
+    /// Records that this many bytes of the piece were passed on.
     pub(crate) fn given(&mut self, mut bytes: usize) {
         while bytes > 0 {
             let at = self.waiting.start;
@@ -72,7 +72,7 @@ impl Incoming {
             } else {
                 let taken = bytes.min(HEADER_BYTES - self.headed);
                 let headed = self.headed + taken;
-                self.header[self.headed..headed].copy_from_slice(&self.room[at..at + taken]);
+                self.header[self.headed..headed].copy_from_slice(&self.buffer[at..at + taken]);
                 self.headed = headed % HEADER_BYTES;
                 if headed == HEADER_BYTES {
                     self.rest = length_in(self.header);
@@ -108,7 +108,7 @@ mod tests {
             for bite in [1, 4, 5, 4096] {
                 let (mut incoming, mut at) = (Incoming::default(), 0);
                 for chunk in stream().chunks(size) {
-                    incoming.room()[..chunk.len()].copy_from_slice(chunk);
+                    incoming.buffer()[..chunk.len()].copy_from_slice(chunk);
                     incoming.received(chunk.len());
                     while !incoming.is_empty() {
                         let taken = incoming.piece().len().min(bite);

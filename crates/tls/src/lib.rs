@@ -1,15 +1,15 @@
-//! One TLS stream over a [`lastbyte_socket`] stream: it knows a cut from an end, and can prove that
-//! what was written arrived.
+//! TLS streams over [`lastbyte_socket`] streams: they distinguish a truncated stream from a
+//! complete one, and can prove that written bytes arrived.
 //!
-//! This crate forbids a clean end without `close_notify`: whoever sits on the path can send a FIN,
-//! only the peer can send that (RFC 8446 section 6.1). A reader gets `Ok(0)` for it and for nothing
-//! else; every other end is an error, and [`End`](lastbyte_core::End) says which.
+//! This crate forbids a clean end without `close_notify`: anyone on the path can forge a FIN, but
+//! only the peer can send `close_notify` (RFC 8446 section 6.1). A read returns `Ok(0)` only for
+//! `close_notify`; every other end is an error, and [`End`](lastbyte_core::End) says which.
 //!
 //! - [`TlsStream`] (feature `tokio`): over tokio; [`blocking::TlsStream`]: without an event loop.
-//! - [`client_config`], [`server_config`]: configurations with the provider that is built in here,
-//!   `ring`; [`rustls`] itself for all others.
+//! - [`client_config`], [`server_config`]: configurations with the built-in provider, `ring`; use
+//!   [`rustls`] itself for others.
 //!
-//! What is counted is plaintext, but for [`TlsReceipt::transport`].
+//! All counts are of plaintext, except in [`TlsReceipt::transport`].
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -32,7 +32,7 @@
 //!     let stream = listener.accept()?;
 //!     let mut stream = TlsStream::accept(stream, server, Duration::from_secs(5))?;
 //!     let mut all = Vec::new();
-//!     stream.read_to_end(&mut all)?; // an error, if there was no close_notify
+//!     stream.read_to_end(&mut all)?; // an error without close_notify
 //!     Ok((all.len(), stream.observed_end()))
 //! });
 //!
@@ -51,6 +51,7 @@
 #![forbid(unsafe_code)]
 
 pub mod blocking;
+mod conclusion;
 mod config;
 mod error;
 mod incoming;
@@ -62,7 +63,7 @@ mod stream;
 pub use config::{client_config, server_config};
 pub use error::{Cause, Cut, Operation, TlsError, TlsFinishError, TlsUnproven};
 pub use receipt::TlsReceipt;
-/// TLS itself: its configurations and errors are part of this crate's face.
+/// rustls: its configurations and errors are part of this crate's interface.
 pub use rustls;
 #[cfg(feature = "tokio")]
 pub use stream::TlsStream;

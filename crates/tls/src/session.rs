@@ -1,5 +1,5 @@
-//! What both faces need to know of a TLS connection, without a call to the kernel: what goes in,
-//! what comes out, and how it ended.
+//! A TLS connection without I/O, for blocking and tokio streams alike: bytes in, bytes out, and how
+//! it ended.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerCon
 use crate::error::{Cause, Cut};
 use crate::incoming::Incoming;
 
-/// Ciphertext that may wait for the kernel, about: `write` takes no more before it went out.
+/// About how much ciphertext may wait for the kernel: beyond that, `write` accepts nothing.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// A TLS connection and its books.
+/// A TLS connection and its counts.
 #[derive(Debug)]
 pub(crate) struct Session {
     tls: Connection,
     incoming: Incoming,
-    /// Plaintext that rustls took.
+    /// Plaintext bytes that rustls accepted.
     pub(crate) written: u64,
-    /// Plaintext that the caller read.
+    /// Plaintext bytes that the caller read.
     pub(crate) read: u64,
-    /// Plaintext that a finish threw away.
+    /// Plaintext bytes that a finish discarded.
     pub(crate) drained: u64,
-    /// How the peer's stream ends: known before all of it is read.
+    /// How the peer's stream ends; known before the caller has read all of it.
     end: Option<Ending>,
-    /// A read has met the end.
+    /// A read has reached the end.
     met: bool,
-    /// Our `close_notify` was given to rustls.
+    /// rustls has queued our `close_notify`.
     closed: bool,
 }
 
@@ -40,9 +40,9 @@ enum Ending {
     Cut(Cut),
 }
 
-/// What is to be done next in a handshake.
+/// What to do next in a handshake.
 pub(crate) enum Step {
-    /// Push what waits, then ask again.
+    /// Write the pending ciphertext, then ask again.
     Push,
     /// Read from the transport, then ask again.
     Fill,
@@ -80,7 +80,7 @@ impl Session {
         loop {
             match &self.end {
                 Some(Ending::Cut(cut)) => return Err(cut.clone()),
-                // rustls believes no `close_notify` before the handshake is over.
+                // rustls rejects a `close_notify` during the handshake.
                 _ if self.tls.wants_write() => return Ok(Step::Push),
                 _ if !self.tls.is_handshaking() => return Ok(Step::Done),
                 _ if self.incoming.is_empty() => return Ok(Step::Fill),
@@ -89,14 +89,14 @@ impl Session {
         }
     }
 
-    /// Plaintext that has arrived, the end of the stream or what cut it; `None` until more
+    /// Reads plaintext, the end of the stream, or the error that ended it; `None` until more
     /// ciphertext comes.
-    pub(crate) fn take(&mut self, room: &mut [u8]) -> Option<io::Result<usize>> {
-        if room.is_empty() {
+    pub(crate) fn take(&mut self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+        if buffer.is_empty() {
             return Some(Ok(0));
         }
         loop {
-            match self.tls.reader().read(room) {
+            match self.tls.reader().read(buffer) {
                 Ok(bytes @ 1..) => {
                     self.read += bytes as u64;
                     return Some(Ok(bytes));
@@ -121,13 +121,13 @@ impl Session {
         }
     }
 
-    /// Where ciphertext is read to, after [`Session::take`] said `None`; then
+    /// The buffer for the next ciphertext, after [`Session::take`] returned `None`; then call
     /// [`Session::on_fill`].
-    pub(crate) fn room(&mut self) -> &mut [u8] {
-        self.incoming.room()
+    pub(crate) fn buffer(&mut self) -> &mut [u8] {
+        self.incoming.buffer()
     }
 
-    /// What a read of the transport brought. Errors that pass are the caller's to see.
+    /// Takes the result of a read from the transport. Transient errors are returned to the caller.
     ///
     /// `ended` is how the transport ended, if it did.
     pub(crate) fn on_fill(
@@ -147,22 +147,22 @@ impl Session {
         Ok(())
     }
 
-    /// Looks into what the peer still sends, and throws its plaintext away.
-    pub(crate) fn swallow(&mut self, ciphertext: &[u8]) {
+    /// Decrypts what the peer still sends, and discards the plaintext.
+    pub(crate) fn discard_ciphertext(&mut self, ciphertext: &[u8]) {
         self.discard();
         let mut ciphertext = ciphertext;
         while self.end.is_none() && !ciphertext.is_empty() {
-            let room = self.incoming.room();
-            let length = room.len().min(ciphertext.len());
+            let buffer = self.incoming.buffer();
+            let length = buffer.len().min(ciphertext.len());
             let (now, later) = ciphertext.split_at(length);
-            room[..length].copy_from_slice(now);
+            buffer[..length].copy_from_slice(now);
             self.incoming.received(length);
             ciphertext = later;
             self.discard();
         }
     }
 
-    /// Throws away the plaintext of all ciphertext that is here.
+    /// Discards the plaintext of all buffered ciphertext.
     pub(crate) fn discard(&mut self) {
         let (read, met) = (self.read, self.met);
         let mut scratch = [0; 4096];
@@ -171,42 +171,42 @@ impl Session {
         (self.read, self.met) = (read, met);
     }
 
-    /// Whether a finish that has yet to flush may read on, to throw it away.
+    /// Whether a finish that is still flushing may read and discard more.
     pub(crate) fn may_drain(&self, drain: Drain) -> bool {
-        let room = match drain {
+        let buffer = match drain {
             Drain::Discard(limit) => limit > self.drained,
             Drain::Keep => false,
         };
-        room && self.end.is_none()
+        buffer && self.end.is_none()
     }
 
-    /// Gives plaintext to rustls, which encrypts it at once.
+    /// Passes plaintext to rustls, which encrypts it at once.
     pub(crate) fn accept(
         &mut self,
         give: impl FnOnce(&mut rustls::Writer<'_>) -> io::Result<usize>,
     ) -> io::Result<usize> {
         if self.closed {
-            let text = "close_notify was sent: nothing can be written behind it";
+            let text = "close_notify was sent: nothing can be written after it";
             return Err(io::Error::new(io::ErrorKind::BrokenPipe, text));
         }
-        // After a failure of TLS it returns that.
+        // After a failure of TLS this returns that error.
         let bytes = give(&mut self.tls.writer())?;
         self.written += bytes as u64;
         Ok(bytes)
     }
 
-    /// Queues `close_notify` behind all that was written; it can be asked for again.
+    /// Queues `close_notify` after all written plaintext. Further calls have no effect.
     pub(crate) fn close(&mut self) {
         self.closed = true;
         self.tls.send_close_notify();
     }
 
-    /// Something waits for the kernel.
+    /// Whether ciphertext waits to be written.
     pub(crate) fn pending(&self) -> bool {
         self.tls.wants_write()
     }
 
-    /// Writes to the kernel what waits, all of it or up to an error.
+    /// Writes the pending ciphertext, all of it or up to an error.
     pub(crate) fn push(&mut self, kernel: &mut dyn Write) -> io::Result<()> {
         while self.tls.wants_write() {
             match self.tls.write_tls(kernel) {
@@ -218,7 +218,7 @@ impl Session {
         Ok(())
     }
 
-    /// How many bytes of ciphertext the kernel never took. They are given up by this.
+    /// Drops the ciphertext that the kernel did not accept, and returns how many bytes it was.
     pub(crate) fn give_up(&mut self) -> u64 {
         let mut left = Left(0);
         let _ = self.push(&mut left);
@@ -238,7 +238,7 @@ impl Session {
         })
     }
 
-    /// The failure of TLS itself, after which nothing can be said to the peer.
+    /// The failure of TLS itself, after which nothing more can be sent to the peer.
     pub(crate) fn failure(&self) -> Option<&rustls::Error> {
         match &self.end {
             Some(Ending::Cut(Cut::Tls { error, .. })) => Some(error),
@@ -246,13 +246,13 @@ impl Session {
         }
     }
 
-    /// Ciphertext or plaintext is here that nobody looked at.
+    /// Whether ciphertext or plaintext is buffered that was not read.
     pub(crate) fn has_unread(&mut self) -> bool {
         !self.incoming.is_empty() || !self.tls.wants_read() && !self.peer_closed()
     }
 
-    /// Both directions ended by `close_notify`, ours is in the kernel, and nothing was read behind
-    /// the peer's.
+    /// Whether both directions ended with `close_notify`, the kernel has ours, and nothing was read
+    /// after the peer's.
     pub(crate) fn is_over(&self) -> bool {
         let ended = self.closed && self.met && self.peer_closed();
         ended && !self.pending() && self.incoming.is_empty()
@@ -266,28 +266,28 @@ impl Session {
         matches!(self.end, Some(Ending::CloseNotify))
     }
 
-    /// Lets rustls look at what waits, until it has plaintext, an end, or nothing more.
+    /// Passes buffered ciphertext to rustls, until it has plaintext, an end, or needs more.
     fn digest(&mut self) {
         while self.end.is_none() && !self.incoming.is_empty() && self.tls.wants_read() {
             let mut piece = self.incoming.piece();
             match self.tls.read_tls(&mut piece) {
                 Ok(bytes) => self.incoming.given(bytes),
-                // Its own buffer is bounded: a handshake message that does not fit is refused.
-                Err(error) => return self.cut_by_tls(rustls::Error::General(error.to_string())),
+                // rustls's buffer is bounded: it refuses a handshake message that does not fit.
+                Err(error) => return self.fail(rustls::Error::General(error.to_string())),
             }
             match self.tls.process_new_packets() {
                 Ok(state) if state.peer_has_closed() => self.end = Some(Ending::CloseNotify),
                 Ok(_) => {}
-                Err(error) => self.cut_by_tls(error),
+                Err(error) => self.fail(error),
             }
         }
     }
 
-    fn cut_by_tls(&mut self, error: rustls::Error) {
+    fn fail(&mut self, error: rustls::Error) {
         self.cut(Cut::Tls { error, read: self.read });
     }
 
-    /// The first end stands: what comes behind `close_notify` takes nothing from it.
+    /// The first end counts: nothing after `close_notify` changes it.
     fn cut(&mut self, cut: Cut) {
         self.end.get_or_insert(Ending::Cut(cut));
     }

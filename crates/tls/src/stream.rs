@@ -16,17 +16,18 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time;
 
 use crate::blocking::stream::{
-    Deadline, LAST_WORDS, Stuck, is_passing, left_of, looks_at_the_rest,
+    ALERT_TIMEOUT, Deadline, Stuck, decrypts_the_rest, is_passing, left_of,
 };
+use crate::conclusion::Conclusion;
 use crate::error::{Cause, Operation, TlsError, TlsFinishError};
-use crate::receipt::{Concluded, TlsReceipt};
+use crate::receipt::TlsReceipt;
 use crate::session::{Session, Step};
 
 /// A TLS stream over tokio: see [`TlsStream`](crate::blocking::TlsStream) for what it promises.
 ///
-/// It is an [`AsyncRead`] and [`AsyncWrite`]; `shutdown` half-closes it, and proves nothing. A write
-/// that finds the kernel full waits before it takes anything, so that at most about 64 KiB of
-/// ciphertext are here; a read pushes them on too while it waits. Nothing stays here after a `flush`.
+/// It is an [`AsyncRead`] and [`AsyncWrite`]; `shutdown` half-closes it, and proves nothing. While
+/// ciphertext is buffered, a write waits before it accepts anything, so at most about 64 KiB are
+/// buffered; a waiting read writes them too. After a `flush` nothing is buffered.
 #[derive(Debug)]
 pub struct TlsStream<S: Socket = TcpStream> {
     transport: Stream<S>,
@@ -39,7 +40,7 @@ impl<S: Socket> TlsStream<S> {
     /// [`TlsStream::connect`](crate::blocking::TlsStream::connect).
     ///
     /// # Errors
-    /// Says why there is no TLS; the transport is closed then, after the peer was told.
+    /// Why the handshake failed; the transport is then closed, after an alert to the peer.
     pub async fn connect(
         transport: Stream<S>,
         config: Arc<ClientConfig>,
@@ -53,7 +54,7 @@ impl<S: Socket> TlsStream<S> {
     /// Makes the handshake as the server, within `timeout`.
     ///
     /// # Errors
-    /// Says why there is no TLS; the transport is closed then, after the peer was told.
+    /// Why the handshake failed; the transport is then closed, after an alert to the peer.
     pub async fn accept(
         transport: Stream<S>,
         config: Arc<ServerConfig>,
@@ -81,7 +82,7 @@ impl<S: Socket> TlsStream<S> {
         match made.unwrap_or(Err(Cause::Deadline)) {
             Ok(()) => Ok(stream),
             Err(cause) => {
-                stream.say_last_words(deadline.left().min(LAST_WORDS)).await;
+                stream.send_alert(deadline.left().min(ALERT_TIMEOUT)).await;
                 Err(failed(cause))
             }
         }
@@ -92,7 +93,7 @@ impl<S: Socket> TlsStream<S> {
             match self.session.handshake().map_err(Cause::Cut)? {
                 Step::Push => {
                     if let Err(error) = ready!(self.poll_push(cx)) {
-                        return Poll::Ready(Err(self.last_heard(error, cx)));
+                        return Poll::Ready(Err(self.explain(error, cx)));
                     }
                 }
                 Step::Fill => ready!(self.poll_fill(cx)).map_err(Cause::Transport)?,
@@ -101,8 +102,8 @@ impl<S: Socket> TlsStream<S> {
         }
     }
 
-    /// Where nothing can be written any more, what came before may say why: an alert.
-    fn last_heard(&mut self, error: io::Error, cx: &mut Context<'_>) -> Cause {
+    /// After a failed write, an alert received before may say why.
+    fn explain(&mut self, error: io::Error, cx: &mut Context<'_>) -> Cause {
         loop {
             match self.session.handshake() {
                 Err(cut) => return Cause::Cut(cut),
@@ -115,21 +116,23 @@ impl<S: Socket> TlsStream<S> {
         }
     }
 
-    /// An alert says why. A plain close would often take it along, over what the peer sent meanwhile.
-    async fn say_last_words(mut self, left: Duration) {
+    /// Sends the pending alert. A plain close would often lose it, because of unread bytes from the
+    /// peer.
+    async fn send_alert(mut self, left: Duration) {
         let pushed = poll_fn(|cx| Poll::Ready(self.poll_push(cx))).await;
         if matches!(pushed, Poll::Ready(Ok(()))) {
             let _ = self.transport.finish_with(FinishOptions::default().within(left)).await;
         }
     }
 
-    /// The transport: its counts of *ciphertext*, what the kernel knows of it.
+    /// The transport: its counts of *ciphertext*, and what the kernel knows.
     #[must_use]
     pub fn transport(&self) -> &Stream<S> {
         &self.transport
     }
 
-    /// What rustls knows: the version, the protocol agreed on (ALPN), the peer's certificates.
+    /// The connection of rustls: the version, the negotiated protocol (ALPN), the peer's
+    /// certificates.
     #[must_use]
     pub fn tls(&self) -> &Connection {
         self.session.tls()
@@ -141,8 +144,8 @@ impl<S: Socket> TlsStream<S> {
         self.transport.endpoints()
     }
 
-    /// Bytes of plaintext written so far. They are encrypted, and all but the last of them in the
-    /// kernel: see [`TlsStream`].
+    /// Bytes of plaintext written so far. The ciphertext of the last ones may still be buffered:
+    /// see [`TlsStream`].
     #[must_use]
     pub fn written(&self) -> u64 {
         self.session.written
@@ -161,7 +164,7 @@ impl<S: Socket> TlsStream<S> {
         self.session.observed_end()
     }
 
-    /// Says `close_notify` and ends our direction of the transport with a FIN behind it: see
+    /// Sends `close_notify` and ends our direction of the transport with a FIN after it: see
     /// [`TlsStream::half_close`](crate::blocking::TlsStream::half_close).
     ///
     /// # Errors
@@ -176,7 +179,7 @@ impl<S: Socket> TlsStream<S> {
         })
     }
 
-    /// Says `close_notify` and leaves the transport open: what is written to it later is not TLS.
+    /// Sends `close_notify` and leaves the transport open: bytes written to it later are not TLS.
     ///
     /// # Errors
     /// The transport's.
@@ -185,16 +188,16 @@ impl<S: Socket> TlsStream<S> {
         AsyncWriteExt::flush(self).await
     }
 
-    /// Ends the connection so that nothing is lost, and returns the proof:
-    /// `stream.finish().within(limit).await?`. See [`Finish`] for what can be asked for, and
-    /// [`blocking::TlsStream::finish`](crate::blocking::TlsStream::finish) for what is done.
+    /// Ends the connection without losing bytes, and returns the proof:
+    /// `stream.finish().within(limit).await?`. See [`Finish`] for its options, and
+    /// [`blocking::TlsStream::finish`](crate::blocking::TlsStream::finish) for the steps.
     ///
-    /// Dropped before it is done, it closes the connection, and proves nothing.
+    /// If the future is dropped, the connection is closed and nothing is proven.
     pub fn finish(self) -> Finish<Self> {
         Finish::new(self)
     }
 
-    /// [`TlsStream::finish`] with options that are at hand.
+    /// [`TlsStream::finish`] with prepared options.
     ///
     /// # Errors
     /// When less than the wanted level could be proven; the error holds the receipt of what was.
@@ -208,27 +211,28 @@ impl<S: Socket> TlsStream<S> {
         let flushed = self.flush_by(deadline, options.drain).await;
         let Self { transport, mut session, .. } = self;
         let left = left_of(options, deadline, &session);
-        let looked = looks_at_the_rest(options);
+        let decrypted = decrypts_the_rest(options);
         let (stuck, transport) = match flushed {
             Err(Stuck::Deadline) => {
                 (Some(Unproven::Deadline), transport.abort(Duration::ZERO).await)
             }
             Err(Stuck::Broken) => (None, transport.finish_with(left).await),
-            Ok(()) if looked => {
-                (None, transport.finish_into(left, &mut |rest| session.swallow(rest)).await)
-            }
+            Ok(()) if decrypted => (
+                None,
+                transport.finish_into(left, &mut |rest| session.discard_ciphertext(rest)).await,
+            ),
             Ok(()) => (None, transport.finish_with(left).await),
         };
         let (operation, want, drain) = (Operation::Finish, options.want, left.drain);
-        let concluded = Concluded { operation, want, stuck, drain, looked };
-        concluded.outcome(transport, &mut session, endpoints)
+        let conclusion = Conclusion { operation, want, stuck, drain, decrypted };
+        conclusion.outcome(transport, &mut session, endpoints)
     }
 
-    /// Ends the connection by a reset without `close_notify`, in order: see
+    /// Ends the connection by a reset without `close_notify`, after all written bytes: see
     /// [`TlsStream::abort`](crate::blocking::TlsStream::abort).
     ///
     /// # Errors
-    /// When not all that was written is known to be acknowledged: the error holds the receipt.
+    /// When not all written bytes are known to be acknowledged; the error contains the receipt.
     pub async fn abort(mut self, deadline: Duration) -> Result<TlsReceipt, TlsFinishError> {
         let (deadline, endpoints) = (Deadline::after(deadline), self.transport.endpoints());
         let stuck = match self.flush_by(deadline, Drain::Keep).await {
@@ -237,20 +241,21 @@ impl<S: Socket> TlsStream<S> {
         };
         let transport = self.transport.abort(deadline.left()).await;
         let (operation, want) = (Operation::Abort, Delivery::Acked);
-        let concluded = Concluded { operation, want, stuck, drain: Drain::Keep, looked: false };
-        concluded.outcome(transport, &mut self.session, endpoints)
+        let conclusion =
+            Conclusion { operation, want, stuck, drain: Drain::Keep, decrypted: false };
+        conclusion.outcome(transport, &mut self.session, endpoints)
     }
 
-    /// Gives the transport back, with nothing closed, where TLS is over on it: see
+    /// Returns the open transport, once TLS has ended on it: see
     /// [`TlsStream::into_inner`](crate::blocking::TlsStream::into_inner).
     ///
     /// # Errors
-    /// Gives the stream back where that is not so.
+    /// Returns the stream if TLS has not ended.
     pub fn into_inner(self) -> Result<Stream<S>, Box<Self>> {
         if self.session.is_over() { Ok(self.transport) } else { Err(Box::new(self)) }
     }
 
-    /// Pushes everything to the kernel, and reads meanwhile: a peer that waits for us to read would
+    /// Writes everything to the kernel, and reads meanwhile: a peer that waits for us to read would
     /// never read what we write.
     async fn flush_by(&mut self, deadline: Deadline, drain: Drain) -> Result<(), Stuck> {
         let flushed = poll_fn(|cx| {
@@ -260,7 +265,7 @@ impl<S: Socket> TlsStream<S> {
             if self.session.may_drain(drain) {
                 self.session.discard();
             }
-            // Its errors are for the finish to find out about.
+            // The finish will find its errors.
             while self.session.may_drain(drain) && matches!(self.poll_fill(cx), Poll::Ready(Ok(())))
             {
                 self.session.discard();
@@ -279,14 +284,14 @@ impl<S: Socket> TlsStream<S> {
     }
 
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut room = ReadBuf::new(self.session.room());
-        let result = ready!(Pin::new(&mut self.transport).poll_read(cx, &mut room));
-        let bytes = room.filled().len();
+        let mut buffer = ReadBuf::new(self.session.buffer());
+        let result = ready!(Pin::new(&mut self.transport).poll_read(cx, &mut buffer));
+        let bytes = buffer.filled().len();
         Poll::Ready(self.session.on_fill(result.map(|()| bytes), self.transport.observed_end()))
     }
 
-    /// Pushes for a task that waits to read or to write. Whichever came last is the one that the
-    /// transport knows of, so both are woken.
+    /// Writes ciphertext for a task that waits to read or to write. The transport knows only the
+    /// last waiter, so this wakes both.
     fn poll_push_for(&mut self, direction: Direction, cx: &Context<'_>) -> Poll<io::Result<()>> {
         if !self.session.pending() {
             return Poll::Ready(Ok(()));
@@ -303,7 +308,7 @@ impl<S: Socket> TlsStream<S> {
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_push_for(Direction::Write, cx))?;
         let taken = self.session.accept(give)?;
-        // These bytes are taken, whatever happens now: the next call will say.
+        // These bytes are accepted, even if this fails: the next call reports it.
         let _ = self.poll_push_for(Direction::Write, cx);
         Poll::Ready(Ok(taken))
     }
@@ -410,7 +415,7 @@ enum Direction {
     Write,
 }
 
-/// The tasks that wait until the kernel has room. The transport remembers one, the last that asked:
+/// The tasks that wait until the kernel has buffer. The transport remembers one, the last that asked:
 /// where one task reads and another writes, it would forget the writer.
 #[derive(Debug, Default)]
 struct Waiting {

@@ -4,8 +4,8 @@
 
 #[cfg(feature = "tokio")]
 mod descriptors;
-mod ends;
 mod finish;
 #[cfg(feature = "tokio")]
 mod over_tokio;
+mod stream_end;
 mod support;

@@ -1,11 +1,11 @@
-//! The states of the machine, each with the data that only it has.
+//! The states of the machine, each with its own data.
 
 use std::time::Duration;
 
 use super::{Unproven, Wake};
 use crate::{End, PeerEnd};
 
-/// What is asked for next. The table of the [module](super) has a row for each.
+/// What the machine does next. The table of the [module](super) has a row for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Inspect,
@@ -15,14 +15,15 @@ pub(super) enum Phase {
     LookForEnd,
     HalfClose,
     Count,
-    /// Over a Unix socket: the peer's end was seen, and what the queue had before that is not known.
+    /// Over a Unix socket: the peer ended its direction, and what was in the queue before that is
+    /// not known.
     CountBehindEnd,
     CheckError,
     CountUnsent,
     Drain,
     CountUnread,
     ClassifyEnd {
-        /// Bytes in front of the peer's end.
+        /// Unread bytes before the peer's FIN.
         unread: u64,
     },
     MeasureRoundTrip,
@@ -32,12 +33,12 @@ pub(super) enum Phase {
     },
     LastCount(Unproven),
     LastUnsent(Unproven),
-    /// `None` where the machine did not give up: what was proven decides.
+    /// `None` if the machine did not give up: what was proven decides.
     Done(Option<Unproven>),
 }
 
 impl Phase {
-    /// Why the machine has given up, if it has.
+    /// Why the machine gave up, if it did.
     pub(super) fn gave_up(self) -> Option<Unproven> {
         match self {
             Self::LastCount(why) | Self::LastUnsent(why) => Some(why),
@@ -47,30 +48,30 @@ impl Phase {
     }
 }
 
-/// How our direction is to end.
+/// How to end our direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// By a FIN.
     HalfClose,
-    /// By a reset, which the driver causes when the machine is done.
+    /// By a reset, which the driver sends when the machine is done.
     Reset,
 }
 
-/// What is known of the connection. Its counters say something only if it was established.
+/// What is known about the connection. Its counters prove something only if it was established.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Connection {
-    /// It was not seen to be established.
+    /// Not known to be established.
     NotSeen,
     /// It was established.
     Established,
-    /// It was, and the kernel has closed it since.
+    /// It was established, and the kernel has closed it since.
     Gone,
 }
 
 /// Our FIN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OurFin {
-    /// Not queued, or not by us: only an empty queue proves something.
+    /// Not queued, or not by us: only an empty queue is proof.
     NotQueued,
     /// Queued by this finish: there was no reset before.
     Queued,
@@ -78,16 +79,17 @@ pub(super) enum OurFin {
     QueuedBefore,
 }
 
-/// When the peer's FIN came or is to come, measured by ours.
+/// When the peer's FIN came, or may come, relative to ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerFin {
     /// Unknown.
     Unknown,
-    /// It was not there when ours was queued. If it comes, it comes after ours was acknowledged.
+    /// It had not come when ours was queued. If it comes, it comes after the acknowledgement of
+    /// ours.
     AfterOurs,
-    /// It was there before ours was acknowledged.
+    /// It came before ours was acknowledged.
     BeforeAck,
-    /// It was there before ours was acknowledged, and not when ours was queued.
+    /// It came after ours was queued and before ours was acknowledged.
     Crossed,
 }
 
@@ -97,7 +99,7 @@ impl PeerFin {
         if peer == PeerEnd::Fin { Self::BeforeAck } else { Self::Unknown }
     }
 
-    /// The peer's FIN was seen not to be there when ours was queued.
+    /// The peer's FIN had not come when ours was queued.
     pub(super) fn on_open(&mut self) {
         *self = match *self {
             Self::Unknown | Self::AfterOurs => Self::AfterOurs,
@@ -105,7 +107,7 @@ impl PeerFin {
         };
     }
 
-    /// The peer's FIN was seen before ours was acknowledged.
+    /// The peer's FIN came before ours was acknowledged.
     pub(super) fn on_early(&mut self) {
         *self = match *self {
             Self::Unknown | Self::BeforeAck => Self::BeforeAck,
@@ -113,7 +115,7 @@ impl PeerFin {
         };
     }
 
-    /// Whether it says nothing about our bytes, because it came too early.
+    /// Whether it came too early to prove anything about our bytes.
     pub(super) fn is_early(self) -> bool {
         matches!(self, Self::BeforeAck | Self::Crossed)
     }
@@ -133,7 +135,7 @@ pub(super) enum Readable {
     Maybe,
 }
 
-/// How the peer stands before the machine has asked anything.
+/// The peer's end as known before the finish.
 pub(super) fn peer_before(ended: Option<End>) -> PeerEnd {
     match ended {
         None => PeerEnd::Open,

@@ -1,53 +1,53 @@
-//! How long to wait: the timer of each wait, and the deadline of all.
+//! How long to wait: the timer of each wait, and the deadline of the finish.
 
 use std::time::Duration;
 
 use super::FinishOptions;
 use crate::Kind;
 
-/// The shortest wait after one without an event; later ones follow the measured round trip.
+/// The shortest wait after one without an event; later waits follow the measured round-trip time.
 const FIRST_TIMER: Duration = Duration::from_millis(100);
-/// The first wait where the round trip is not known: a near peer that does not answer our FIN with
-/// its own acknowledges it by then, all the same.
+/// The first wait if the round-trip time is not known. A near peer that does not answer our FIN
+/// with its own has at least acknowledged it by then.
 const QUIET: Duration = Duration::from_millis(60);
-/// The longest wait between two looks.
+/// The longest wait between two checks.
 const LAST_TIMER: Duration = Duration::from_secs(5);
-/// How long the acknowledgement of a lone FIN is held back (`TCP_DELACK_MIN` is 40 ms), and some.
+/// The longest delayed acknowledgement of a lone FIN (`TCP_DELACK_MIN` is 40 ms), with a margin.
 const DELAYED_ACK: Duration = Duration::from_millis(50);
-/// How long a peer on this machine may take to see our end.
+/// How long a peer on this machine may take to see our FIN.
 const NEAR: Duration = Duration::from_millis(10);
-/// The first look where no event reports that the queue is empty comes so long after a round trip.
+/// How long after one round trip the first check follows, if no event reports an empty queue.
 const FIRST_BLIND_TIMER: Duration = Duration::from_millis(1);
 
 /// The timer of the next wait.
 #[derive(Clone, Debug)]
 pub(super) struct Timer {
-    /// The time as the driver last gave it.
+    /// The time that the driver last passed.
     pub(super) now: Duration,
     length: Duration,
-    /// The smoothed round trip, once it was asked for.
+    /// The smoothed round-trip time, once measured.
     rtt: Option<Duration>,
     events: Events,
-    /// Until then the peer's end is waited for: most peers answer ours with theirs. `None` before
-    /// the first wait of that kind.
+    /// Until then the machine waits only for the peer's FIN, since most peers answer our FIN with
+    /// theirs. `None` before the first such wait.
     quiet_until: Option<Duration>,
-    /// The last wait ended by the timer, and the next one has not taken that into account yet.
+    /// The timer ended the last wait, and the next wait has not accounted for that yet.
     pub(super) expired: bool,
 }
 
 /// Whether events report that the queue is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Events {
-    /// They do: the timer is a precaution.
+    /// Events report it: the timer is a precaution.
     Come,
-    /// They do not, and the timer is to be set for that.
+    /// Events do not report it; set the timer for a first check.
     Missing,
-    /// They do not, and the timer backs off.
+    /// Events do not report it; the timer backs off.
     MissingTimed,
 }
 
 impl Timer {
-    /// The timer of a machine that begins. Before a reset our FIN is not in the queue, so that no event
+    /// The timer of a new machine. Before a reset there is no FIN of ours in the queue, so no event
     /// reports when it is empty.
     pub(super) fn new(now: Duration, events_come: bool) -> Self {
         let events = if events_come { Events::Come } else { Events::Missing };
@@ -63,12 +63,12 @@ impl Timer {
         self.rtt.is_some()
     }
 
-    /// Whether only the timer can find out that the queue is empty.
+    /// Whether only the timer can show that the queue is empty.
     pub(super) fn is_blind(&self) -> bool {
         self.events != Events::Come
     }
 
-    /// Whether the first time is not over in which most peers answer our FIN with theirs.
+    /// Whether the machine still waits for the answer that most peers give to our FIN.
     pub(super) fn is_quiet(&self) -> bool {
         self.quiet_until.is_some_and(|until| self.now < until)
     }
@@ -82,7 +82,7 @@ impl Timer {
         }
     }
 
-    /// When a wait that begins now is to end.
+    /// When a wait that begins now ends.
     pub(super) fn until(&self, deadline: Duration) -> Duration {
         deadline.min(self.now.saturating_add(self.length))
     }
@@ -94,8 +94,8 @@ impl Timer {
         }
     }
 
-    /// Sets the timer for the next wait: it backs off if the last wait ended by it. `quietly` if the
-    /// first wait is to be for the peer's end.
+    /// Sets the timer for the next wait: it backs off if it ended the last wait. With `quietly`,
+    /// the first wait is only for the peer's FIN.
     pub(super) fn set(&mut self, kind: Kind, quietly: bool) {
         let rtt = self.rtt.unwrap_or_default();
         let expired = std::mem::take(&mut self.expired);
@@ -127,9 +127,9 @@ impl Timer {
 pub(super) enum Deadline {
     /// At a fixed time.
     Fixed { at: Duration },
-    /// A patient finish: `limit` after bytes were last seen to be acknowledged.
+    /// A patient finish: `limit` after the last acknowledgement of more bytes.
     Moving { at: Duration, limit: Duration },
-    /// A patient finish that has come to its deadline, and looks once more.
+    /// A patient finish that has reached its deadline and checks once more.
     LastLook { at: Duration, limit: Duration },
 }
 
@@ -152,8 +152,8 @@ impl Deadline {
         }
     }
 
-    /// It has passed. Returns whether to look once more: bytes may have been acknowledged since the
-    /// last look.
+    /// The deadline passed. Returns whether to check once more: bytes may have been acknowledged
+    /// since the last check.
     pub(super) fn take_last_look(&mut self) -> bool {
         let Self::Moving { at, limit } = *self else { return false };
         *self = Self::LastLook { at, limit };

@@ -8,17 +8,17 @@ use crate::{Delivery, End, Kind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FinishOptions {
-    /// How long to wait for proof, from the start of the finish. Default 30 s: with a first
-    /// retransmission time-out of 0.4 s, as on a path of 200 ms, six retransmissions of the last
-    /// segment fit in (the sixth leaves after 25 s).
+    /// How long to wait for proof, from the start of the finish. Default 30 s: on a path of 200 ms,
+    /// with a first retransmission time-out of 0.4 s, that allows six retransmissions of the last
+    /// segment (the sixth is sent after 25 s).
     pub deadline: Duration,
     /// The level to wait for. Default [`Delivery::Acked`]. No transport can prove
-    /// [`Delivery::Confirmed`]: asking for it fails once everything else is proven.
+    /// [`Delivery::Confirmed`]: a finish that wants it fails once everything else is proven.
     pub want: Delivery,
     /// What to do with bytes that the peer still sends. Default: discard up to 1 MiB of them.
     pub drain: Drain,
-    /// Whether the deadline begins anew whenever more bytes are seen to be acknowledged, so that a
-    /// slow peer is given up only if nothing moves. Default: no.
+    /// Whether each acknowledgement of more bytes restarts the deadline, so that the finish gives
+    /// up only when nothing moves. Default: no.
     pub patient: bool,
 }
 
@@ -35,13 +35,13 @@ impl FinishOptions {
         Self { want, ..self }
     }
 
-    /// Sets what is done with bytes that the peer [still sends](field@Self::drain).
+    /// Sets what to do with bytes that the peer [still sends](field@Self::drain).
     #[must_use]
     pub fn drain(self, drain: Drain) -> Self {
         Self { drain, ..self }
     }
 
-    /// Sets whether the deadline [begins anew](field@Self::patient) with each acknowledgement.
+    /// Sets whether each acknowledgement [restarts](field@Self::patient) the deadline.
     #[must_use]
     pub fn patient(self, patient: bool) -> Self {
         Self { patient, ..self }
@@ -59,26 +59,27 @@ impl Default for FinishOptions {
     }
 }
 
-/// What to do with bytes of the peer that arrive while finishing.
+/// What to do with bytes from the peer that arrive while finishing.
 ///
-/// If bytes are unread when the descriptor is closed, the kernel resets the connection. After our
-/// FIN was acknowledged that can no longer take our bytes from a Linux peer, but it is no clean end.
+/// If bytes are unread when the descriptor is closed, the kernel resets the connection. Once our
+/// FIN is acknowledged, that reset cannot lose our bytes at a Linux peer, but it is not a clean
+/// end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drain {
-    /// Read at most so many bytes and discard them. Past the limit they stay unread.
+    /// Read and discard at most this many bytes. Further bytes stay unread.
     Discard(u64),
-    /// Read nothing: the bytes are for whoever reads this connection afterwards.
+    /// Read nothing: the caller reads these bytes afterwards.
     Keep,
 }
 
-/// What is known of the connection before it is finished.
+/// What is known about the connection before it is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The kind of socket.
     pub kind: Kind,
-    /// The handshake is known to be over: the connection came from our own connect or accept.
+    /// The handshake is complete: the connection came from our own connect or accept.
     pub connected: bool,
-    /// Our FIN is known to be queued: we half-closed before, and recorded that it succeeded.
+    /// Our FIN is queued: an earlier half-close of ours succeeded.
     pub half_closed: bool,
     /// Bytes written over the life of the connection; `None` when others may have written.
     pub written: Option<u64>,
@@ -86,11 +87,11 @@ pub struct Facts {
     pub read: Option<u64>,
     /// How the peer's stream ended, if its end was read already.
     pub ended: Option<End>,
-    /// The descriptor is registered with an edge-triggered poller already, so that waiting for an
-    /// edge costs nothing more. Its driver reports events that come after the finish began.
+    /// The descriptor is already registered with an edge-triggered poller, so waiting for an edge
+    /// needs no further call. The driver reports the events that come after the finish began.
     pub registered: bool,
-    /// Nothing else reads or writes while it is finished, or takes an error of the socket: the kernel
-    /// reports a reset that comes after our half-close to our own `recv`.
+    /// Nothing else reads, writes or takes the socket's error during the finish, so the kernel
+    /// reports a reset after our half-close to our own `recv`.
     pub alone: bool,
 }
 
@@ -112,7 +113,7 @@ pub enum Action {
     CountUnread,
     /// `getsockopt(SO_ERROR)`; then [`on_error`](super::Finish::on_error).
     TakeError,
-    /// Read and discard at most so many bytes, without waiting; then
+    /// Read and discard at most this many bytes, without waiting; then
     /// [`on_drained`](super::Finish::on_drained).
     Drain {
         /// Bytes, at least 1.
@@ -122,18 +123,18 @@ pub enum Action {
     Wait {
         /// On the same clock as `now`.
         until: Duration,
-        /// What to be woken by. A driver that is registered for edges may wait for these always.
+        /// What ends the wait early. A driver registered for edges may always wait for edges.
         wake: Wake,
     },
-    /// It is over: [`outcome`](super::Finish::outcome).
+    /// The finish is done: [`outcome`](super::Finish::outcome).
     Done,
 }
 
-/// What ends a wait before its time.
+/// What ends a wait before its timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// The peer's end or an error; with `data` also bytes to read. `poll` can wait for these, and
-    /// needs no registration. It misses the acknowledgement of our FIN.
+    /// The peer's end or an error; with `data` also bytes to read. `poll` can wait for these
+    /// without a registration. It misses the acknowledgement of our FIN.
     Level {
         /// Bytes to read end the wait.
         data: bool,
@@ -142,25 +143,25 @@ pub enum Wake {
     Edge,
 }
 
-/// What ended a wait: the whole state of the descriptor, not only what is new.
+/// The state of the descriptor after a wait, not only what has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Woken {
     /// There may be something to read: bytes, the end of the stream, or an error.
     pub readable: bool,
     /// The peer ended its direction, or the connection failed.
     pub ended: bool,
-    /// No event will wake the driver any more: both directions look closed to its poller.
+    /// No further event can wake the driver: its poller sees both directions as closed.
     pub blind: bool,
 }
 
 /// What a `recv` that discards returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
-    /// So many bytes, at least 1.
+    /// This many bytes, at least 1.
     Bytes(u64),
-    /// The end of the stream, whatever it means.
+    /// The end of the stream, of whatever kind.
     End,
-    /// Nothing is there now.
+    /// Nothing to read now.
     Nothing,
     /// The connection failed: reset, or given up by our kernel.
     Failed,
@@ -176,32 +177,34 @@ pub enum Unproven {
     /// The peer reset the connection, or our kernel gave it up.
     #[error("the connection was reset")]
     Reset,
-    /// The connection was gone, or never there, before a FIN could be queued.
+    /// The connection was closed or never established, so no FIN could be queued.
     #[error("the socket was not connected")]
     NotConnected,
-    /// The peer had ended its direction before our FIN was acknowledged: its FIN says nothing
-    /// about our bytes.
+    /// The peer ended its direction before it acknowledged our FIN: its FIN proves nothing about
+    /// our bytes.
     #[error("the peer's FIN came before ours was acknowledged")]
     EarlyFin,
-    /// The kernel cannot know it for this kind of socket or this level.
-    #[error("this cannot be known for this socket")]
+    /// The kernel cannot prove the wanted level for this kind of socket.
+    #[error("the kernel cannot prove this level for this kind of socket")]
     Unknowable,
-    /// The kernel refused a call that it grants every connection: see the error beside it.
+    /// The kernel refused a system call that should succeed on every connection: see the error's
+    /// `source`.
     #[error("a system call failed")]
     Refused,
-    /// The caller was asked while it waited, and did not want to go on.
-    #[error("the caller stopped it")]
+    /// The caller's function said not to go on waiting.
+    #[error("the caller stopped waiting")]
     Stopped,
-    /// Nothing was done: the number stands for no open descriptor.
+    /// Nothing was done: no such descriptor is open.
     #[error("the descriptor is not open")]
     NotOpen,
-    /// Nothing was done: a file, a pipe, or another descriptor that is no socket.
-    #[error("the descriptor is no socket")]
+    /// Nothing was done: the descriptor is a file, a pipe or something else, not a socket.
+    #[error("the descriptor is not a socket")]
     NoSocket,
-    /// Nothing was done: a socket of datagrams, which has no stream to end.
-    #[error("the socket is no stream")]
+    /// Nothing was done: a datagram socket has no stream to end.
+    #[error("the socket is not a stream socket")]
     NoStream,
-    /// Nothing was done: a listening socket. Closing it resets what waits to be accepted.
-    #[error("the socket is listening, it has no peer")]
+    /// Nothing was done: a listening socket has no peer. Closing it resets the connections in its
+    /// accept queue.
+    #[error("the socket is listening and has no peer")]
     Listening,
 }

@@ -191,7 +191,7 @@ fn what_comes_behind_the_head_is_kept() {
     let mut machine = HttpConnect::new(false);
     assert_eq!(last_of(&mut machine, &sent, false), destination("a", 1));
     assert_eq!(machine.next(), Step::More, "there is no second request");
-    assert_eq!(machine.into_early(), data);
+    assert_eq!(machine.into_rest(), data);
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn failures_are_said_as_rfc_9209_has_them() {
 #[test]
 fn who_is_too_late_is_told_if_it_spoke() {
     let mut machine = HttpConnect::new(false);
-    assert!(machine.too_late().is_empty());
+    assert!(machine.timeout_reply().is_empty());
     assert_eq!(last_of(&mut machine, b"CONNECT", false), Step::More);
-    assert_eq!(checked(std::str::from_utf8(&machine.too_late()).unwrap()), 408);
+    assert_eq!(checked(std::str::from_utf8(&machine.timeout_reply()).unwrap()), 408);
 }

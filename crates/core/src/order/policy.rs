@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-/// How many lines of each kind `gai.conf` may have; those after are passed over.
+/// The most lines of each kind in `gai.conf`; further ones are ignored.
 pub const MOST_RULES: usize = 256;
 
 /// Precedences and labels of prefixes: RFC 6724 section 2.1. Cheap to clone: clones share it.
@@ -227,7 +227,7 @@ fn number_of(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// A line of `gai.conf` that was passed over.
+/// A line of `gai.conf` that was skipped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct BadLine {

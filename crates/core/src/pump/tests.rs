@@ -13,7 +13,7 @@ fn pass_fin(pump: &mut Pump, from: Side) {
     pump.on_end(from, End::Fin);
     assert_eq!(pump.next(from), Next::HalfClose);
     pump.on_half_closed(from);
-    assert_eq!(pump.next(from), Next::Over);
+    assert_eq!(pump.next(from), Next::Done);
 }
 
 #[test]
@@ -26,14 +26,14 @@ fn what_is_read_is_written_before_more_is_read() {
     assert_eq!(pump.next(Client), Next::Write);
     pump.on_written(Client, 2);
     assert_eq!(pump.next(Client), Next::Read);
-    assert_eq!(pump.carried(Client), Carried { received: 5, written: 5, end: None });
+    assert_eq!(pump.traffic(Client), Traffic { received: 5, written: 5, end: None });
 }
 
 #[test]
 fn what_came_with_the_request_goes_first() {
     let pump = Pump::new(7);
     assert_eq!((pump.next(Client), pump.next(Upstream)), (Next::Write, Next::Read));
-    assert_eq!(pump.carried(Client).held(), 7);
+    assert_eq!(pump.traffic(Client).buffered(), 7);
 }
 
 #[test]
@@ -45,14 +45,14 @@ fn a_fin_ends_its_own_way_alone_and_after_all_data() {
     pump.on_written(Client, 5);
     assert_eq!(pump.next(Client), Next::HalfClose);
     pump.on_half_closed(Client);
-    assert_eq!((pump.next(Client), pump.next(Upstream)), (Next::Over, Next::Read));
-    assert!(!pump.is_over());
+    assert_eq!((pump.next(Client), pump.next(Upstream)), (Next::Done, Next::Read));
+    assert!(!pump.is_done());
     pump.on_read(Upstream, 9);
     pump.on_written(Upstream, 9);
     pass_fin(&mut pump, Upstream);
-    assert!(pump.is_over());
-    assert_eq!((pump.last(Client), pump.last(Upstream)), (Last::Finish, Last::Finish));
-    assert_eq!((pump.first_end(), pump.cut_by()), (Some(Client), None));
+    assert!(pump.is_done());
+    assert_eq!((pump.closing(Client), pump.closing(Upstream)), (Closing::Finish, Closing::Finish));
+    assert_eq!((pump.first_end(), pump.reset_by()), (Some(Client), None));
 }
 
 #[test]
@@ -60,12 +60,12 @@ fn a_reset_is_passed_on_after_what_came_before_it() {
     let mut pump = pump();
     pump.on_read(Upstream, 5);
     pump.on_end(Upstream, End::Reset);
-    assert_eq!((pump.next(Upstream), pump.next(Client)), (Next::Write, Next::Over));
-    assert!(pump.is_ending());
+    assert_eq!((pump.next(Upstream), pump.next(Client)), (Next::Write, Next::Done));
+    assert!(pump.is_flushing());
     pump.on_written(Upstream, 5);
-    assert!(pump.is_over());
-    assert_eq!((pump.last(Client), pump.last(Upstream)), (Last::Reset, Last::Drop));
-    assert_eq!(pump.cut_by(), Some(Upstream));
+    assert!(pump.is_done());
+    assert_eq!((pump.closing(Client), pump.closing(Upstream)), (Closing::Reset, Closing::Drop));
+    assert_eq!(pump.reset_by(), Some(Upstream));
 }
 
 #[test]
@@ -73,13 +73,13 @@ fn a_failed_write_leaves_the_early_answer_to_be_delivered() {
     let mut pump = pump();
     pump.on_read(Client, 100);
     pump.on_dead(Upstream);
-    assert_eq!((pump.next(Client), pump.next(Upstream)), (Next::Over, Next::Read));
+    assert_eq!((pump.next(Client), pump.next(Upstream)), (Next::Done, Next::Read));
     pump.on_read(Upstream, 16);
     pump.on_end(Upstream, End::Reset);
     pump.on_written(Upstream, 16);
-    assert!(pump.is_over());
-    assert_eq!((pump.last(Client), pump.last(Upstream)), (Last::Reset, Last::Drop));
-    assert_eq!(pump.carried(Client).held(), 100, "lost, and counted");
+    assert!(pump.is_done());
+    assert_eq!((pump.closing(Client), pump.closing(Upstream)), (Closing::Reset, Closing::Drop));
+    assert_eq!(pump.traffic(Client).buffered(), 100, "lost, and counted");
 }
 
 #[test]
@@ -89,22 +89,22 @@ fn a_reset_behind_a_fin_leaves_the_reader_its_end_and_tells_the_writer() {
     assert!(pump.has_fin(Client));
     pump.on_read(Client, 10);
     pump.on_dead(Upstream);
-    assert!(pump.is_over());
-    assert_eq!(pump.last(Client), Last::Reset, "after its FIN is acknowledged");
-    assert_eq!(pump.carried(Upstream).end, Some(End::Fin));
-    assert_eq!((pump.first_end(), pump.cut_by()), (Some(Upstream), Some(Upstream)));
+    assert!(pump.is_done());
+    assert_eq!(pump.closing(Client), Closing::Reset, "after its FIN is acknowledged");
+    assert_eq!(pump.traffic(Upstream).end, Some(End::Fin));
+    assert_eq!((pump.first_end(), pump.reset_by()), (Some(Upstream), Some(Upstream)));
 }
 
 #[test]
-fn both_dead_is_over_whatever_is_held() {
+fn two_dead_legs_end_both_directions_whatever_is_buffered() {
     let mut pump = pump();
     pump.on_read(Client, 10);
     pump.on_read(Upstream, 10);
     pump.on_dead(Client);
     pump.on_dead(Upstream);
-    assert!(pump.is_over());
-    assert_eq!((pump.last(Client), pump.last(Upstream)), (Last::Drop, Last::Drop));
-    assert_eq!(pump.cut_by(), Some(Client));
+    assert!(pump.is_done());
+    assert_eq!((pump.closing(Client), pump.closing(Upstream)), (Closing::Drop, Closing::Drop));
+    assert_eq!(pump.reset_by(), Some(Client));
 }
 
 #[test]
@@ -115,11 +115,11 @@ fn an_end_that_cannot_be_told_is_a_fin_unless_the_leg_died() {
     let mut dead = pump();
     dead.on_dead(Client);
     dead.on_end(Client, End::Unknown);
-    assert_eq!(dead.next(Client), Next::Over);
-    assert_eq!(dead.last(Upstream), Last::Reset);
+    assert_eq!(dead.next(Client), Next::Done);
+    assert_eq!(dead.closing(Upstream), Closing::Reset);
     let mut truncated = pump();
     truncated.on_end(Client, End::Truncated);
-    assert_eq!((truncated.next(Client), truncated.last(Upstream)), (Next::Over, Last::Reset));
+    assert_eq!((truncated.next(Client), truncated.closing(Upstream)), (Next::Done, Closing::Reset));
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -162,31 +162,31 @@ proptest! {
                 (Event::Read(bytes), Next::Read) => pump.on_read(side, bytes),
                 (Event::End(end), Next::Read) => pump.on_end(side, end),
                 (Event::Written(bytes), Next::Write) => {
-                    pump.on_written(side, bytes.min(pump.carried(side).held()));
+                    pump.on_written(side, bytes.min(pump.traffic(side).buffered()));
                 }
                 (Event::WriteFailed, Next::Write | Next::HalfClose) => pump.on_dead(side.other()),
                 (Event::Dead, _) => pump.on_dead(side),
                 _ => {}
             }
             if pump.next(side) == Next::HalfClose {
-                prop_assert_eq!(pump.carried(side).held(), 0);
-                prop_assert!(matches!(pump.carried(side).end, Some(End::Fin | End::Unknown)));
+                prop_assert_eq!(pump.traffic(side).buffered(), 0);
+                prop_assert!(matches!(pump.traffic(side).end, Some(End::Fin | End::Unknown)));
                 pump.on_half_closed(side);
             }
             for from in Side::BOTH {
-                let carried = pump.carried(from);
-                prop_assert!(carried.written <= carried.received);
+                let traffic = pump.traffic(from);
+                prop_assert!(traffic.written <= traffic.received);
             }
         }
-        if pump.is_over() {
+        if pump.is_done() {
             for from in Side::BOTH {
-                let whole = pump.has_fin(from.other()) && pump.carried(from).held() == 0;
-                if pump.last(from.other()) == Last::Finish {
+                let whole = pump.has_fin(from.other()) && pump.traffic(from).buffered() == 0;
+                if pump.closing(from.other()) == Closing::Finish {
                     prop_assert!(whole, "{from} was cut: {pump:?}");
                 }
             }
-            let finished = Side::BOTH.iter().all(|leg| pump.last(*leg) == Last::Finish);
-            prop_assert_eq!(finished, pump.cut_by().is_none());
+            let finished = Side::BOTH.iter().all(|leg| pump.closing(*leg) == Closing::Finish);
+            prop_assert_eq!(finished, pump.reset_by().is_none());
         }
     }
 }

@@ -206,9 +206,9 @@ fn delays_without_end_overflow_nothing() {
     assert_eq!(race.verdicts(ms(1)).count(), 0);
 }
 
-fn candidate(address: SocketAddr, standing: Standing, draw: u64) -> Candidate {
+fn candidate(address: SocketAddr, standing: Standing, tie_breaker: u64) -> Candidate {
     let source = Some(source_for(address.ip()));
-    Candidate { address, source, standing, service: 0, draw }
+    Candidate { address, source, standing, service: 0, tie_breaker }
 }
 
 /// All addresses in the order in which they would be tried, each failing at once.
@@ -335,7 +335,7 @@ fn no_attempt_begins_within_10_ms_of_another_whatever_is_asked_for() {
         let two = [1, 2].map(|number| candidate(four(number), standing, number.into()));
         race.on_answer(Question::A, &two, ms(0));
         assert!(matches!(race.next(ms(0)), Action::Start { .. }));
-        assert_eq!(race.next(ms(0)), Action::Wait { until: TRIAL_HEADWAY });
+        assert_eq!(race.next(ms(0)), Action::Wait { until: TRIAL_HEAD_START });
     }
 }
 
@@ -406,11 +406,11 @@ fn a_loser_that_connected_too_is_known_to_work() {
 
 /// Dials a host so many times, each a second after the other; returns who won, and when.
 fn dials(network: &Network, number: u64, history: &mut History) -> Vec<(SocketAddr, Duration)> {
-    let mut draw = chance(7);
+    let mut tie_breaker = chance(7);
     (0..number)
         .map(|dial| {
             let history = Some((&mut *history, Duration::from_secs(dial)));
-            let outcome = network.race(DEFAULT(), history, &mut draw);
+            let outcome = network.race(DEFAULT(), history, &mut tie_breaker);
             (outcome.winner().expect("one of them works"), outcome.at)
         })
         .collect()
@@ -483,10 +483,10 @@ fn one_that_refused_is_back_within_two_minutes_a_silent_one_is_not() {
         };
         let mut history = History::default();
         dials(&of(peer), 20, &mut history);
-        let (after, mut draw) = (of(accepts(5)), chance(5));
+        let (after, mut tie_breaker) = (of(accepts(5)), chance(5));
         let shared = (20..140).any(|at| {
             let history = Some((&mut history, Duration::from_secs(at)));
-            after.race(DEFAULT(), history, &mut draw).winner() == Some(four(2))
+            after.race(DEFAULT(), history, &mut tie_breaker).winner() == Some(four(2))
         });
         assert_eq!(shared, back, "{peer:?}");
     }
@@ -498,18 +498,18 @@ fn what_is_known_expires_and_is_bounded() {
     let mut history = History::default();
     let own = source_for(four(1).ip()).address;
     let known = candidate(four(1), Standing::Unknown, 0);
-    history.enter("host", [(&known, Verdict::Suspect)].into_iter(), ms(0));
+    history.record("host", [(&known, Verdict::Suspect)].into_iter(), ms(0));
     let just_before = history::EXPIRY - Duration::from_nanos(1);
     assert_eq!(history.standing("host", four(1), own, just_before), Standing::Suspect);
     assert_eq!(history.standing("host", four(1), own, history::EXPIRY), Standing::Unknown);
-    history.enter("host", [(&known, Verdict::Failed)].into_iter(), ms(0));
+    history.record("host", [(&known, Verdict::Failed)].into_iter(), ms(0));
     let just_before = history::EXPIRY_OF_FAILURES - Duration::from_nanos(1);
     assert_eq!(history.standing("host", four(1), own, just_before), Standing::Suspect);
     let then = history.standing("host", four(1), own, history::EXPIRY_OF_FAILURES);
     assert_eq!(then, Standing::Unknown);
 
     for number in 0..2 * history::MOST_HOSTS as u64 {
-        history.enter(
+        history.record(
             &format!("host {number}"),
             [(&known, Verdict::Suspect)].into_iter(),
             ms(1 + number),
@@ -524,7 +524,7 @@ fn what_is_known_expires_and_is_bounded() {
     let mut history = History::default();
     let many: Vec<Candidate> =
         (0..200).map(|number| candidate(six(number), Standing::Unknown, 0)).collect();
-    history.enter("host", many.iter().map(|known| (known, Verdict::Suspect)), ms(0));
+    history.record("host", many.iter().map(|known| (known, Verdict::Suspect)), ms(0));
     let own = source_for(six(1).ip()).address;
     let remembered =
         |number: u16| history.standing("host", six(number), own, ms(1)) == Standing::Suspect;
@@ -572,10 +572,10 @@ fn a_first_dial_begins_with_any_of_equal_addresses() {
     let all: Vec<SocketAddr> = (1..=4).map(four).collect();
     let peers: Vec<(SocketAddr, Peer)> = all.iter().map(|address| (*address, accepts(5))).collect();
     let network = network((Some(0), &[]), (Some(0), &all), &peers);
-    let mut draw = chance(3);
+    let mut tie_breaker = chance(3);
     let mut shares: HashMap<SocketAddr, u32> = HashMap::new();
     for _ in 0..10_000 {
-        let outcome = network.race(DEFAULT(), None, &mut draw);
+        let outcome = network.race(DEFAULT(), None, &mut tie_breaker);
         *shares.entry(outcome.winner().unwrap()).or_default() += 1;
     }
     let chi_square: f64 =

@@ -1,41 +1,42 @@
-//! What held a sender back, in time.
+//! What limited a sender, and for how long.
 //!
 //! The kernel's own clocks (`tcpi_busy_time`, `tcpi_rwnd_limited`, `tcpi_sndbuf_limited`) explain a
 //! part of an interval between two samples:
 //!
-//! - nothing outstanding: the application;
-//! - the clock of the peer's window, and that of the send buffer: these.
+//! - nothing unacknowledged: the application;
+//! - the clocks of the peer's window and of the send buffer: these two.
 //!
-//! The rest is time with data outstanding. Each of the two samples speaks for half of it:
+//! The rest is time with unacknowledged data. Each of the two samples accounts for half of it:
 //!
-//! | at the sample | held back by |
+//! | at the sample | limited by |
 //! |---|---|
-//! | a segment waits to be sent, the flight fills the congestion window | congestion window |
-//! | it waits, the flight fills the peer's window | receive window |
-//! | it waits, neither is full, and the flow goes as fast as it is paced | pacing |
-//! | it waits, none of these, and the program does not wait for room | application |
+//! | a segment waits to be sent, the bytes in flight fill the congestion window | congestion window |
+//! | it waits, the bytes in flight fill the peer's window | receive window |
+//! | it waits, neither window is full, and the flow is as fast as its pacing rate | pacing |
+//! | it waits, none of these, and the program does not wait for space in the send buffer | application |
 //! | it waits, and none of these | unknown |
-//! | nothing waits, and the program waits for room, or the send buffer is full | send buffer |
-//! | nothing waits, and the program does not, or there is room | application |
-//! | nothing waits, and of the buffer too little is known | unknown |
+//! | nothing waits, and the program waits for space, or the send buffer is full | send buffer |
+//! | nothing waits, and the program does not wait, or there is space | application |
+//! | nothing waits, and too little is known about the buffer | unknown |
 //!
-//! "Nothing waits" is also a flow that ran out of data in every round trip, though a segment waits
-//! just now: a larger window could not have carried more. The kernel marks what it sends after it
-//! ran out (`tcpi_delivery_rate_app_limited`), and a mark at both samples is such a flow. Without
-//! it, a program that writes as regularly as it is sampled would be seen at the same moment each
-//! time.
+//! A flow that ran out of data in every round trip also counts as "nothing waits", even if a
+//! segment waits now: a larger window would not have sent more. The kernel marks what it sends
+//! after running out (`tcpi_delivery_rate_app_limited`); a mark at both samples shows such a flow.
+//! Without the mark, samples at the same interval as the program's writes would always see the same
+//! moment.
 //!
-//! The clock of the send buffer alone would miss cases. It runs only where all is sent while the
-//! congestion window has room; cubic and reno behind a small buffer send in bursts that fill their
-//! window for a moment, and it stays 0.
+//! The clock of the send buffer alone would miss cases. It runs only while everything is sent and
+//! the congestion window is not full. With a small buffer cubic and reno send bursts that fill the
+//! window for a moment, and the clock stays 0.
 //!
-//! A program that waits is woken when a third of the buffer is free. Between that and a full buffer
-//! the fill alone does not tell whether one waits: there it is unknown, but where the buffer was full
-//! at the other sample, or its clock ran.
+//! The kernel wakes a waiting program when a third of the buffer is free. Between that and a full
+//! buffer the fill does not show whether a program waits. That time is unknown, unless the buffer
+//! was full at the other sample or its clock ran.
 //!
-//! bbr spaces out all that it sends and allows itself twice as much in flight as it needs. On a path
-//! where nothing else binds its flight does not fill its window: that time is pacing, also where the
-//! path's own rate is behind the pace. Loss does not narrow it as it does cubic and reno.
+//! bbr paces everything it sends, and allows twice as many bytes in flight as it needs. If nothing
+//! else limits the flow, its bytes in flight do not fill the window: that time is pacing, even if
+//! the pacing rate follows from the path's rate. Loss does not reduce the window as it does for
+//! cubic and reno.
 
 #[cfg(test)]
 mod recorded;
@@ -49,7 +50,7 @@ use std::time::Duration;
 
 use super::{State, TcpInfo};
 
-/// What held a flow back in an interval.
+/// What limited a flow in an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LimitedBy {
@@ -61,15 +62,14 @@ pub enum LimitedBy {
     ReceiveWindow,
     /// The congestion window: what the algorithm allows to be in flight.
     CongestionWindow,
-    /// The rate at which packets are spaced out, by the algorithm or by `SO_MAX_PACING_RATE`, no
-    /// window being full.
+    /// The pacing rate, set by the algorithm or by `SO_MAX_PACING_RATE`, with no window full.
     Pacing,
-    /// What is known does not explain it, or contradicts itself.
+    /// Not known: the samples do not explain it, or contradict each other.
     Unknown,
 }
 
 impl LimitedBy {
-    /// All of them, in the order of [`Limits::shares`].
+    /// All variants, in the order of [`Limits::shares`].
     pub const ALL: [Self; 6] = [
         Self::Application,
         Self::SendBuffer,
@@ -93,19 +93,19 @@ impl fmt::Display for LimitedBy {
     }
 }
 
-/// What is known of a sending socket at one moment.
+/// A sample of a sending socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// `TCP_INFO`.
     pub info: TcpInfo,
     /// The size of its send buffer, bytes: `SO_SNDBUF`, or `SK_MEMINFO_SNDBUF` of `sock_diag(7)`.
     ///
-    /// The kernel goes on sizing a buffer that is not locked (`SO_BUF_LOCK`): of such a one only its
-    /// size at this moment will do. What a locked one was granted once stays true.
+    /// The kernel autotunes a buffer that is not locked (`SO_BUF_LOCK`), so its size has to be read
+    /// with each sample. A locked buffer keeps its size.
     pub send_buffer: Option<u32>,
-    /// What lies in it, bytes, counted as its size is, overhead included:
-    /// `SK_MEMINFO_WMEM_QUEUED`, of `SO_MEMINFO` or `sock_diag(7)`. Without it the fill is estimated
-    /// from the bytes in flight, and left open where they do not tell.
+    /// The bytes in it, with overhead, as its size is counted: `SK_MEMINFO_WMEM_QUEUED` of
+    /// `SO_MEMINFO` or `sock_diag(7)`. Without it the fill is estimated from the bytes in flight,
+    /// or unknown if they do not decide it.
     pub queued: Option<u32>,
 }
 
@@ -116,7 +116,7 @@ impl From<TcpInfo> for Moment {
     }
 }
 
-/// Time spent under each limit, added up from consecutive samples of sending sockets.
+/// Time under each limit, summed over consecutive samples of sending sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     times: [Duration; 6],
@@ -125,15 +125,15 @@ pub struct Limits {
 impl Limits {
     /// Adds the interval between two samples of one socket, `elapsed` apart.
     ///
-    /// `waiting` is the time in it that the program spent waiting for room in the send buffer: in a
-    /// poll for it, or in a write that waited. It tells a full buffer from an idle program better
-    /// than all that the kernel says. A write that only copies does not wait. `None` where it is
-    /// not known, as of another's socket.
+    /// `waiting` is how long the program waited for space in the send buffer in that interval: in
+    /// `poll`, or in a write that blocked. It distinguishes a full buffer from an idle program
+    /// better than anything the kernel reports. A write that only copies does not wait. `None` if
+    /// it is not known, as for another program's socket.
     ///
-    /// Intervals should be short, of a tenth of a second or a few round trips: what is in no clock is
-    /// judged by their two ends. An interval whose clocks or counters run backwards, or at whose end
-    /// the connection is gone, and all of them on a kernel without the clocks (before Linux 4.10),
-    /// are [`LimitedBy::Unknown`].
+    /// Intervals should be short, a tenth of a second or a few round trips: time outside the clocks
+    /// is judged by the two samples alone. An interval counts as [`LimitedBy::Unknown`] if clocks
+    /// or counters run backwards, if the connection is gone at its end, or if the kernel lacks the
+    /// clocks (before Linux 4.10).
     pub fn add(
         &mut self,
         before: &Moment,
@@ -161,7 +161,7 @@ impl Limits {
     }
 
     /// The share of time under each limit, 0 to 1, in the order of [`LimitedBy::ALL`]. All are 0
-    /// before any interval was added.
+    /// before the first interval.
     #[must_use]
     pub fn shares(&self) -> [f64; 6] {
         let seconds = self.times.map(|time| time.as_secs_f64());
@@ -169,14 +169,14 @@ impl Limits {
         seconds.map(|time| time / total)
     }
 
-    /// The limit with the largest share; `None` before any interval was added.
+    /// The limit with the largest share; `None` before the first interval.
     #[must_use]
     pub fn first(&self) -> Option<(LimitedBy, f64)> {
         let shares = LimitedBy::ALL.into_iter().zip(self.shares());
         shares.filter(|(_, share)| *share > 0.0).max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// Gives time with data outstanding, of which no clock tells, to what the moment shows.
+    /// Assigns time with unacknowledged data that no clock covers, by what the sample shows.
     fn judge(&mut self, flow: &Flow, moment: &Moment, time: Duration) {
         let Some(waits) = a_segment_waits(&moment.info) else {
             return self.give(LimitedBy::Unknown, time);
@@ -186,7 +186,7 @@ impl Limits {
         }
         if let Some(share) = flow.waiting {
             let waited = part(time, share);
-            // A program that waits for room that is there: one of both is wrong.
+            // A program that waits although there is space: one of the two is wrong.
             let by = if flow.had_room { LimitedBy::Unknown } else { LimitedBy::SendBuffer };
             self.give(by, waited);
             return self.give(LimitedBy::Application, time - waited);
@@ -222,7 +222,7 @@ impl Sum for Limits {
     }
 }
 
-/// What the kernel's clocks say of an interval; together they are the interval.
+/// An interval divided by the kernel's clocks.
 struct Clocks {
     idle: Duration,
     window: Duration,
@@ -231,8 +231,8 @@ struct Clocks {
 }
 
 impl Clocks {
-    /// `None` where they do not exist, or contradict each other. They count in the kernel's ticks, of
-    /// up to 10 ms, so that one may be ahead of the interval by as much: it is cut.
+    /// `None` if the clocks do not exist or contradict each other. They count ticks of up to 10 ms,
+    /// so one may exceed the interval by as much: it is capped.
     fn between(before: &TcpInfo, after: &TcpInfo, elapsed: Duration) -> Option<Self> {
         let grown = |field: fn(&TcpInfo) -> Option<u64>| {
             let grown = field(after)?.checked_sub(field(before)?)?;
@@ -249,16 +249,16 @@ impl Clocks {
     }
 }
 
-/// What is known of a whole interval.
+/// What is known about a whole interval.
 struct Flow {
-    /// The kernel marked both ends: it ran out of data no longer than a round trip before each.
+    /// The kernel marked both samples: it ran out of data at most one round trip before each.
     marked: bool,
     elapsed: Duration,
-    /// The share of the interval in which the program waited for room.
+    /// The share of the interval in which the program waited for space.
     waiting: Option<f64>,
-    /// The send buffer had room for a waiting program at both ends.
+    /// The send buffer had space for a waiting program at both samples.
     had_room: bool,
-    /// It was full in between, or at an end.
+    /// The send buffer was full at a sample, or in between.
     was_full: bool,
     pace: Pace,
 }
@@ -296,15 +296,15 @@ impl Flow {
         }
     }
 
-    /// Whether it ran out of data again and again. Over a round trip that is longer than the interval
-    /// both marks may be of one time, as in the first round trips of every connection: where the
-    /// congestion window is full, that is believed.
+    /// Whether the flow ran out of data repeatedly. If the round trip is longer than the interval,
+    /// both marks may come from one occasion, as in the first round trips of every connection. Then
+    /// a full congestion window takes precedence.
     fn ran_out(&self, info: &TcpInfo) -> bool {
         let again = Duration::from_micros(info.rtt_us.into()) <= self.elapsed;
         self.marked && (again || self.held_by(info) != LimitedBy::CongestionWindow)
     }
 
-    /// What keeps a segment that waits from being sent.
+    /// What keeps a waiting segment from being sent.
     fn held_by(&self, info: &TcpInfo) -> LimitedBy {
         let mss = u64::from(info.snd_mss);
         let congestion = u64::from(info.cwnd_segments) * mss;
@@ -319,7 +319,7 @@ impl Flow {
         } else if self.pace == Pace::Kept {
             LimitedBy::Pacing
         } else if self.pace == Pace::Slower && self.program_did_not_wait() {
-            // What waits is about to leave: the program writes less than could be sent.
+            // The waiting segment is about to be sent: the program writes less than could be sent.
             LimitedBy::Application
         } else {
             LimitedBy::Unknown
@@ -330,10 +330,10 @@ impl Flow {
         self.waiting.map_or(self.had_room, |share| share < 0.05)
     }
 
-    /// Whether a window of so many bytes is filled by so many in flight.
+    /// Whether `in_flight` bytes fill a window.
     ///
-    /// The kernel waits with a segment until it can send a long one, of 64 KiB or a third of the
-    /// window (`tcp_tso_should_defer`). Where the pace explains the rate, a window must be fuller than
+    /// The kernel delays a segment until it can send a long one, of 64 KiB or a third of the window
+    /// (`tcp_tso_should_defer`). If pacing already explains the rate, a window must be fuller than
     /// that to explain it better.
     fn is_filled(&self, window: u64, in_flight: u64) -> bool {
         const LONGEST: u64 = 65_536;
@@ -353,7 +353,7 @@ impl Pace {
             return Self::Unknown;
         };
         let rate = sent as f64 / seconds;
-        // The rate may have been any between both: bbr changes it by a quarter up and down.
+        // The pacing rate may have been anything between the two: bbr varies it by a quarter.
         let kept = rate >= 0.85 * from.min(to) as f64;
         match after.max_pacing_rate {
             Some(cap) if cap < u64::MAX && kept && from >= cap && to >= cap => Self::Capped,
@@ -363,8 +363,8 @@ impl Pace {
     }
 }
 
-/// Whether a full segment is written and not sent. Less than that may wait for more by Nagle's rule,
-/// and is no full segment to the kernel's own question either (`tcp_rate_check_app_limited`).
+/// Whether a full segment is written and not sent. Less than a segment may wait because of Nagle's
+/// algorithm, and the kernel's own check ignores it too (`tcp_rate_check_app_limited`).
 fn a_segment_waits(info: &TcpInfo) -> Option<bool> {
     info.notsent_bytes.map(|bytes| bytes >= info.snd_mss.max(1))
 }
@@ -372,11 +372,12 @@ fn a_segment_waits(info: &TcpInfo) -> Option<bool> {
 /// The fill of a send buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fill {
-    /// A program that waited would have been woken: a third is free (`sk_stream_min_wspace`).
+    /// At least a third is free: the kernel would have woken a waiting program
+    /// (`sk_stream_min_wspace`).
     Room,
-    /// One that waits is not yet woken, one that does not may still write.
+    /// The kernel does not yet wake a waiting program, and a running one may still write.
     Between,
-    /// A write waits (`sk_stream_memory_free`).
+    /// A write blocks (`sk_stream_memory_free`).
     Full,
 }
 
@@ -392,7 +393,7 @@ impl Fill {
         if let Some(queued) = moment.queued {
             return Some(of(queued.into()));
         }
-        // Long segments lie in the buffer with an eighth of overhead, short ones with much more.
+        // Long segments have an eighth of overhead in the buffer, short ones much more.
         let bytes = in_flight(info).saturating_add(info.notsent_bytes?.into());
         let least = of(bytes.saturating_add(bytes / 8));
         let most = bytes.saturating_mul(2).saturating_add(u64::from(info.unacked_segments) * 1280);
@@ -400,8 +401,8 @@ impl Fill {
     }
 }
 
-/// Bytes sent and not cumulatively acknowledged: they lie in our buffer and count against the peer's
-/// window, also those that arrived out of order and those that are lost.
+/// Bytes sent and not cumulatively acknowledged. They occupy our buffer and the peer's window,
+/// including those that arrived out of order and those that are lost.
 fn in_flight(info: &TcpInfo) -> u64 {
     let sent = info.bytes_sent.zip(info.bytes_retrans).zip(info.bytes_acked);
     let known = sent.map(|((sent, again), acked)| sent.saturating_sub(again).saturating_sub(acked));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::request::Asking;
+use crate::request::RequestReader;
 
 const GREETING: &[u8] = &[5, 1, 0];
 const GREETING_WITH_NAME: &[u8] = &[5, 2, 0, 2];
@@ -99,20 +99,20 @@ fn other_versions_are_not_answered() {
 
 #[test]
 fn the_method_is_the_one_that_is_wanted() {
-    let first = |asks_who: bool, sent: &[u8]| {
-        steps_of(&mut Socks5::new(asks_who), sent, false).into_iter().next()
+    let first = |authenticate: bool, sent: &[u8]| {
+        steps_of(&mut Socks5::new(authenticate), sent, false).into_iter().next()
     };
     let methods: Vec<u8> = [5, 255].into_iter().chain((0..255).rev()).collect();
     assert_eq!(first(false, &methods), Some(Step::Reply(vec![5, 0])));
     assert_eq!(first(true, &methods), Some(Step::Reply(vec![5, 2])));
     assert_eq!(first(true, &methods[..200]), None, "they are not all there");
-    for (asks_who, sent, how) in [
+    for (authenticate, sent, how) in [
         (true, GREETING, How::Unauthenticated),
         (true, &[5, 0][..], How::Unauthenticated),
         (false, &[5, 1, 2], How::BadRequest),
         (false, &[5, 0], How::BadRequest),
     ] {
-        let first = first(asks_who, sent).unwrap();
+        let first = first(authenticate, sent).unwrap();
         assert_eq!(refused(first), (vec![5, 0xFF], how), "{sent:?}");
     }
 }
@@ -158,15 +158,15 @@ fn what_comes_behind_the_request_is_kept() {
     let mut machine = Socks5::new(false);
     assert_eq!(steps_of(&mut machine, &sent, false)[1], destination("a", 80));
     assert_eq!(machine.next(), Step::More, "there is nothing more to be done");
-    assert_eq!(machine.into_early(), b"GET / HTTP/1.1\r\n\r\n");
+    assert_eq!(machine.into_rest(), b"GET / HTTP/1.1\r\n\r\n");
 }
 
 #[test]
 fn who_is_too_late_is_told_where_there_are_words() {
     let mut machine = Socks5::new(false);
-    assert!(machine.too_late().is_empty());
+    assert!(machine.timeout_reply().is_empty());
     steps_of(&mut machine, GREETING, false);
-    assert_eq!(machine.too_late(), reply(Rep::GeneralFailure, None));
+    assert_eq!(machine.timeout_reply(), reply(Rep::GeneralFailure, None));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What servers said a moment ago.
+//! The cache of DNS answers.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -8,12 +8,12 @@ use lastbyte_core::race::Question;
 
 use super::QueryError;
 
-/// The most answers that are kept. When there are more, those go that would end first.
+/// The most cached answers. Beyond that, those that expire first are dropped.
 const CAPACITY: usize = 4096;
-/// The longest time that addresses are kept, whatever their server says: a day, as in hickory.
+/// The longest time to cache addresses, whatever their time to live: a day, as in hickory.
 const LONGEST: Duration = Duration::from_secs(86_400);
-/// The longest time that a name is known to be missing. RFC 2308 section 5 allows three hours; but who
-/// adds a name wants it to be found.
+/// The longest time to cache a missing name. RFC 2308 section 5 allows three hours, but a new name
+/// should be found soon.
 const LONGEST_MISSING: Duration = Duration::from_secs(300);
 
 /// A question about a name in lower case, with its final dot.
@@ -24,7 +24,7 @@ pub(super) type Key = (String, Question);
 pub(super) struct Records {
     pub(super) addresses: Vec<IpAddr>,
     pub(super) aliases: Vec<String>,
-    /// How long they may be kept from now on.
+    /// Their remaining time to live.
     pub(super) ttl: Duration,
     pub(super) server: SocketAddr,
     pub(super) cached: bool,
@@ -37,15 +37,15 @@ pub(super) type Outcome = Result<Records, QueryError>;
 pub(super) struct Cache(HashMap<Key, (Outcome, Instant)>);
 
 impl Cache {
-    /// What is known, with the time that it may still be kept.
+    /// The cached answer, with its remaining time to live.
     pub(super) fn find(&self, key: &Key, now: Instant) -> Option<Outcome> {
         let (outcome, ends) = self.0.get(key)?;
         let ttl = ends.checked_duration_since(now).filter(|left| !left.is_zero())?;
         Some(outcome.clone().map(|records| Records { ttl, cached: true, ..records }))
     }
 
-    /// Keeps an outcome for as long as it says; a missing name for `missing`. With a time of 0 or
-    /// none nothing is kept.
+    /// Caches an answer for its time to live, a missing name for `missing`. A time of 0 or none
+    /// caches nothing.
     pub(super) fn keep(
         &mut self,
         key: Key,
@@ -67,7 +67,8 @@ impl Cache {
         self.0.insert(key, (outcome.clone(), now + ttl));
     }
 
-    /// Drops what is over; if nothing is, at least the eighth that would be first, so that this is rare.
+    /// Drops expired answers; if there are none, the eighth that expires first, so that this is
+    /// rare.
     fn make_room(&mut self, now: Instant) {
         self.0.retain(|_, (_, ends)| *ends > now);
         if self.0.len() >= CAPACITY {

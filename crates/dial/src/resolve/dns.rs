@@ -1,4 +1,4 @@
-//! Names to addresses by DNS: the search list, what is asked already, and the thread that asks.
+//! Resolves names with DNS: the search list, the questions in flight, and the thread that asks.
 
 use std::collections::HashMap;
 use std::mem;
@@ -26,16 +26,16 @@ use super::files::{self, Hosts, ResolvConf, Stamp};
 use super::servers::Servers;
 use super::{Asked, Found, Origin, QueryError, ResolverError};
 
-/// How often it is looked whether the files changed.
+/// How often to check whether the files changed.
 const RELOAD: Duration = Duration::from_secs(1);
-/// The least sleep of this machine after which what was answered before is asked anew.
+/// The shortest sleep of this machine after which cached answers are dropped.
 const SLEEP: Duration = Duration::from_secs(10);
-/// How long questions go on when nobody waits for their answers any more (RFC 8305 section 3).
+/// How long questions go on after the last caller stopped waiting (RFC 8305 section 3).
 const GRACE: Duration = Duration::from_secs(1);
-/// The most questions that go on at once, each with a few descriptors; the others wait.
+/// The most questions in flight, each with a few descriptors; the others wait.
 const MOST_QUESTIONS: usize = 128;
 
-/// The configuration of now, and the thread that asks.
+/// The current configuration, and the thread that asks.
 #[derive(Debug)]
 pub(super) struct Client {
     files: Option<Files>,
@@ -55,7 +55,7 @@ struct Current {
     checked: Instant,
     stamps: [Stamp; 2],
     process: u32,
-    /// When `checked` was by the clock that goes on while this machine sleeps.
+    /// The time of `checked` on a clock that runs while this machine sleeps.
     checked_by_wall: SystemTime,
 }
 
@@ -65,9 +65,9 @@ impl Current {
         Self { dns, checked, stamps, process: process::id(), checked_by_wall }
     }
 
-    /// Whether what is kept of answers is not that of this process now. One that was forked has
-    /// questions in flight that its parent is told the answers of; and where this machine slept, no
-    /// time was counted. (A clock that is set forward looks the same, and does no harm.)
+    /// Whether the cached answers are stale: after a fork, the answers to questions in flight go to
+    /// the parent; after a sleep, the cache has not counted the time. (A clock set forward looks
+    /// the same, and does no harm.)
     fn is_stale(&self) -> bool {
         let slept = || {
             let passed = self.checked_by_wall.elapsed().unwrap_or_default();
@@ -90,7 +90,7 @@ impl Client {
         Self { files: None, current: Mutex::new(current), thread: Mutex::default() }
     }
 
-    /// Asks all questions about a name that is one.
+    /// Asks all questions about a valid name.
     pub(super) fn ask(&self, name: &str, asked: Asked) {
         let dns = self.current();
         if let Some(addresses) = dns.hosts.addresses(name) {
@@ -109,13 +109,13 @@ impl Client {
         }
     }
 
-    /// Whether the answer for a name is known on this host, whatever DNS says.
+    /// Whether this host knows the answer for a name without DNS.
     pub(super) fn is_local(&self, name: &str) -> bool {
         self.current().hosts.addresses(name).is_some()
     }
 
-    /// The configuration of now. If the files changed, they are read again; as long as they make no
-    /// sense, what they said before holds.
+    /// The current configuration. It reads the files again if they changed; while they are invalid,
+    /// the previous configuration stays in force.
     fn current(&self) -> Arc<Dns> {
         let mut current = lock(&self.current);
         if current.is_stale() {
@@ -137,7 +137,7 @@ impl Client {
         Arc::clone(&current.dns)
     }
 
-    /// Hands a job to the thread; begins one if there is none, or if it stayed behind in the process
+    /// Passes a job to the thread; starts one if there is none, or if it belongs to the process
     /// that this one was forked from.
     fn send(&self, mut job: Job) -> Result<(), Box<(Job, String)>> {
         let mut thread = lock(&self.thread);
@@ -168,7 +168,7 @@ impl Files {
     }
 }
 
-/// The thread that asks. When this is dropped, it ends, and all its sockets are closed.
+/// The thread that asks. Dropping this ends the thread and closes its sockets.
 #[derive(Debug)]
 struct Thread {
     process: u32,
@@ -184,12 +184,12 @@ impl Thread {
         Ok(Self { process: process::id(), jobs: Some(jobs), handle: Some(handle) })
     }
 
-    /// Whether it is a thread of this process, and not of the one that this was forked from.
+    /// Whether it is a thread of this process, and not of its parent before a fork.
     fn is_here(&self) -> bool {
         self.process == process::id()
     }
 
-    /// Hands it a job, or gives that back.
+    /// Passes it a job, or returns the job if the thread is gone.
     fn take(&self, job: Job) -> Result<(), Job> {
         match &self.jobs {
             Some(jobs) if self.is_here() => jobs.send(job).map_err(|unsent| unsent.0),
@@ -202,13 +202,14 @@ impl Drop for Thread {
     fn drop(&mut self) {
         let (jobs, handle) = (self.jobs.take(), self.handle.take());
         if !self.is_here() {
-            // What it was doing when this process was forked from its own is never done.
+            // A job that the thread had before a fork is never done in the child.
             mem::forget((jobs, handle));
             return;
         }
         drop(jobs);
-        // It never blocks, so that this is a matter of microseconds. One that panicked has ended too,
-        // and this may be itself, which drops the last waker of somebody who held the resolver.
+        // The thread never blocks, so this takes microseconds. A panicked thread has ended too.
+        // This may run in the thread itself, when it drops the last waker of a task that held the
+        // resolver.
         let _ = handle
             .filter(|handle| handle.thread().id() != thread::current().id())
             .map(JoinHandle::join);
@@ -217,7 +218,7 @@ impl Drop for Thread {
 
 fn serve(mut jobs: UnboundedReceiver<Job>) {
     let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build();
-    // Without descriptors for it the jobs are dropped, which tells those who wait.
+    // Without a descriptor for it the jobs are dropped, which ends the waits of their callers.
     let Ok(runtime) = runtime else { return };
     runtime.block_on(async {
         while let Some(job) = jobs.recv().await {
@@ -247,15 +248,15 @@ impl Job {
     }
 }
 
-/// A configuration, and what was learned with it.
+/// A configuration, and the answers obtained with it.
 #[derive(Debug)]
 pub(super) struct Dns {
     configuration: ResolvConf,
     hosts: Hosts,
     servers: Servers,
     cache: Mutex<Cache>,
-    /// The questions that are being asked: nobody asks one of them a second time, so that a forger
-    /// cannot guess at many at once (RFC 5452 section 5).
+    /// The questions in flight. Each is asked only once at a time, so that a forger cannot guess
+    /// against many (RFC 5452 section 5).
     flights: Mutex<HashMap<Key, WeakShared<BoxFuture<'static, Outcome>>>>,
     permits: Semaphore,
 }
@@ -272,8 +273,8 @@ impl Dns {
         })
     }
 
-    /// The names that one may stand for, in the order in which they are asked for (`resolv.conf(5)`,
-    /// `search` and `ndots`), with their final dots.
+    /// The names to try for a given name, in order (`resolv.conf(5)`, `search` and `ndots`), with
+    /// their final dots.
     fn names(&self, name: &str) -> Vec<String> {
         let name = name.to_ascii_lowercase();
         if name.ends_with('.') {
@@ -293,7 +294,7 @@ impl Dns {
         names
     }
 
-    /// Answers from the cache, if that knows all: then the thread that asks need not wake up.
+    /// Answers from the cache, if it has everything: then the thread need not wake up.
     fn tell_known(&self, names: &[String], asked: &Asked) -> bool {
         let Some(name) = names.first() else { return false };
         let now = Instant::now();
@@ -302,7 +303,7 @@ impl Dns {
             let find = |question: &Question| cache.find(&(name.clone(), *question), now);
             asked.questions.iter().map(find).collect()
         };
-        // Without an address the next name would have to be asked for.
+        // Without an address the next name would be needed.
         let Some(known) = known.filter(|known| known.iter().any(Result::is_ok)) else {
             return false;
         };
@@ -312,9 +313,9 @@ impl Dns {
         true
     }
 
-    /// Asks for one name after the other. The first one for which there is any address is final for
-    /// all questions: IPv4 and IPv6 addresses are never those of different names. It goes on with the
-    /// next name only if this one does not exist, or has no addresses: not if nobody could tell.
+    /// Asks for one name after the other. The first name with any address is final for all
+    /// questions, so IPv4 and IPv6 addresses always belong to the same name. It tries the next name
+    /// only if this one does not exist or has no addresses, not after a failure.
     async fn search(self: &Arc<Self>, names: &[String], asked: &Asked) {
         let mut missing: HashMap<Question, (String, QueryError)> = HashMap::new();
         for (number, name) in names.iter().enumerate() {
@@ -370,7 +371,7 @@ impl Dns {
         (question, outcome)
     }
 
-    /// The question that is being asked, or a new one. It goes on as long as anybody waits for it.
+    /// The question in flight, or a new one. It goes on while a caller waits for it.
     fn join(self: &Arc<Self>, key: Key) -> Shared<BoxFuture<'static, Outcome>> {
         let mut flights = lock(&self.flights);
         if let Some(flight) = flights.get(&key).and_then(WeakShared::upgrade) {
@@ -384,7 +385,7 @@ impl Dns {
         flight
     }
 
-    /// Asks for a name, and for the names that it is an alias of if their addresses did not come too.
+    /// Asks for a name, and for the targets of its aliases if their addresses did not come too.
     async fn resolve(&self, (name, question): &Key) -> (Outcome, Option<Duration>) {
         let wanted = if *question == Question::Aaaa { RecordType::AAAA } else { RecordType::A };
         let mut chain = vec![wire_name(name)];
@@ -433,7 +434,7 @@ impl Dns {
     }
 }
 
-/// A question that is being asked. When it is answered or given up, it is nobody's any more.
+/// A question in flight. Dropping it removes it from the table.
 struct Landing {
     dns: Arc<Dns>,
     key: Key,
@@ -456,8 +457,8 @@ impl Drop for Landing {
     }
 }
 
-/// Whether the next name may be asked for. A server that says NXDOMAIN to one question and fails at the
-/// other one has said that there is no such name.
+/// Whether to try the next name. A server that answers NXDOMAIN to one question and fails at the
+/// other has denied the name.
 fn goes_on(held: &[(Question, QueryError)]) -> bool {
     let is_missing = |error: &QueryError| matches!(error, QueryError::NoSuchName { .. });
     let is_empty = |error: &QueryError| is_missing(error) || is_nothing(error);
@@ -468,8 +469,8 @@ fn is_nothing(error: &QueryError) -> bool {
     matches!(error, QueryError::NoAddresses { .. } | QueryError::Unsupported)
 }
 
-/// Which of two names' errors is told: rather that a name has no addresses than that there is none,
-/// and rather that of the name as it was given.
+/// Which of two names' errors to report: that a name has no addresses rather than that it does not
+/// exist, and the error of the name as given first.
 fn telling(
     before: Option<(String, QueryError)>,
     (name, error): (&str, QueryError),
@@ -499,13 +500,13 @@ fn found(records: Records) -> Found {
     }
 }
 
-/// A name that was checked, as hickory has it.
+/// A checked name in hickory's type.
 fn wire_name(name: &str) -> Name {
     let labels = name.trim_end_matches('.').split('.').map(str::as_bytes);
     Name::from_labels(labels).unwrap_or_else(|error| unreachable!("`{name}` was checked: {error}"))
 }
 
-/// A name that came in an answer, as a text: what is no letter, digit or dash is escaped.
+/// A name from an answer as text; everything but letters, digits and dashes is escaped.
 fn text_of(name: &Name) -> String {
     name.to_ascii().trim_end_matches('.').to_ascii_lowercase()
 }

@@ -1,4 +1,4 @@
-//! One question to one server, and what its answer means.
+//! Asks one server one question, and interprets its answer.
 
 use std::future::Future;
 use std::io;
@@ -25,38 +25,38 @@ use tokio::io::{Interest, ReadBuf};
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
-/// Wrong IDs from the server's address and port after which nothing is believed any more over UDP: a
-/// socket asks one question, so that none of these can be a late answer to an earlier one. Two may be a
-/// broken server's. PowerDNS stops at the first.
+/// After this many wrong IDs from the server's address and port, UDP is no longer trusted. Each
+/// socket asks one question, so none of these is a late answer to an earlier one. Two may come from
+/// a broken server. PowerDNS stops at the first.
 const MOST_NEAR_MISSES: u32 = 3;
 /// The most aliases of a name, as BIND follows (`max-query-restarts`).
 const MOST_ALIASES: usize = 11;
 
-/// How a server is asked.
+/// How to ask a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Way {
     /// Over TCP.
     pub(super) tcp: bool,
-    /// With letters in random case; over UDP alone.
+    /// With letters in random case; over UDP only.
     pub(super) random_case: bool,
     /// With EDNS (RFC 6891), so that large answers come over UDP.
     pub(super) edns: bool,
 }
 
-/// Why a server gave no answer.
+/// Why there is no answer from a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It was silent.
+    /// No answer came in time.
     Silent,
-    /// The kernel says that nobody is there.
+    /// The kernel reports that the server is unreachable.
     Unreachable(String),
-    /// The answer makes no sense.
+    /// The answer is invalid.
     Malformed(String),
-    /// Somebody tries to guess our IDs.
+    /// Too many answers with wrong IDs: a forger may be guessing.
     Guessed,
-    /// The letters came back in another case.
+    /// The answer does not preserve the case of the letters.
     Case,
-    /// A response code that is no answer.
+    /// A response code that is not an answer.
     Code(ResponseCode),
 }
 
@@ -76,7 +76,7 @@ impl From<NetError> for Fault {
     }
 }
 
-/// Asks, and waits at most so long. The answer is one to this question, whatever it says.
+/// Asks, and waits at most for this time. The result answers this question, with whatever content.
 pub(super) async fn exchange(
     server: SocketAddr,
     query: &Query,
@@ -106,7 +106,7 @@ async fn over_udp(
     patience: Duration,
 ) -> Result<Message, NetError> {
     let builder = UdpClientStream::builder(server, Connecting);
-    // Whether to send again, and to whom, is not decided here.
+    // The caller decides whether to send again, and to which server.
     let mut stream = builder.with_timeout(Some(patience)).with_max_retries(1).build();
     let response = stream.send_message(request).first_answer().await?;
     Ok(response.into_message())
@@ -117,14 +117,14 @@ async fn over_tcp(
     request: DnsRequest,
     patience: Duration,
 ) -> Result<Message, NetError> {
-    // It holds the task that carries the connection: both end with this call.
+    // It owns the task of the connection: both end with this call.
     let provider = TokioRuntimeProvider::new();
     let connect = TcpClientStream::exchange(server, None, patience, None, provider.clone());
     let response = connect.await?.send(request).first_answer().await?;
     Ok(response.into_message())
 }
 
-/// Opens UDP sockets that talk with one server alone.
+/// Opens UDP sockets connected to one server.
 #[derive(Clone)]
 struct Connecting;
 
@@ -154,7 +154,8 @@ impl RuntimeProvider for Connecting {
     ) -> Pin<Box<dyn Send + Future<Output = io::Result<ServerSocket>>>> {
         Box::pin(async move {
             let socket = UdpSocket::bind(local).await?;
-            // Then the kernel drops what comes from elsewhere, and tells when nobody is there.
+            // Then the kernel drops packets from other addresses, and reports an unreachable
+            // server.
             socket.connect(server).await?;
             let socket = Arc::new(socket);
             let watched = Arc::clone(&socket);
@@ -174,15 +175,15 @@ impl RuntimeProvider for Connecting {
 struct ServerSocket {
     socket: Arc<UdpSocket>,
     server: SocketAddr,
-    /// The ID that was sent.
+    /// The ID of our question.
     id: AtomicU32,
     misses: AtomicU32,
-    /// Ends when there is an error to be told, which tokio's reading does not wake up for.
+    /// Completes when the socket has an error, for which tokio's read does not wake up.
     failing: Mutex<Option<BoxFuture<'static, bool>>>,
 }
 
 impl ServerSocket {
-    /// The kernel's word that nobody is there (ICMP), once.
+    /// The kernel's report of an unreachable server (ICMP), once.
     fn poll_error(&self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(waiting) = failing.as_mut()
@@ -197,7 +198,7 @@ impl ServerSocket {
     }
 }
 
-/// Somebody sends answers with wrong IDs from the server's address and port.
+/// Answers with wrong IDs come from the server's address and port.
 #[derive(Debug, thiserror::Error)]
 #[error("answers with {MOST_NEAR_MISSES} wrong IDs")]
 struct NearMisses;
@@ -244,26 +245,27 @@ fn id_of(message: &[u8]) -> u32 {
     message.first_chunk().map_or(u32::MAX, |id| u32::from(u16::from_be_bytes(*id)))
 }
 
-/// What a server says to a question for addresses.
+/// The meaning of an answer to a question for addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// These addresses, to be kept so many seconds.
+    /// These addresses, with their time to live in seconds.
     Addresses(Vec<IpAddr>, u32),
-    /// The name is an alias of another one, of which the server says nothing; for so many seconds.
+    /// The name is an alias of another one, for which there are no records; with its time to live
+    /// in seconds.
     Elsewhere(u32),
-    /// There is no such name. To be kept for so many seconds, if it says so.
+    /// There is no such name; with the time to live in seconds, if given.
     NoSuchName(Option<u32>),
     /// There are no addresses of this family.
     NoAddresses(Option<u32>),
-    /// The aliases lead back to one of them, or are too many.
+    /// The aliases form a loop, or are too many.
     Loop,
 }
 
-/// Reads an answer about the last of `chain`, to which the names that it is an alias of are added.
-/// Only records of these names in the answer section are looked at: nobody asked for the rest.
+/// Reads an answer about the last name of `chain`, and appends the targets of its aliases. It uses
+/// only records of these names in the answer section, since the question did not ask for others.
 ///
 /// # Errors
-/// [`Fault::Code`] for a code that is no answer.
+/// [`Fault::Code`] for a response code that is not an answer.
 pub(super) fn read(
     message: &Message,
     chain: &mut Vec<Name>,
@@ -303,7 +305,7 @@ pub(super) fn read(
     })
 }
 
-/// How long a missing name may be kept (RFC 2308 section 5), by the SOA record of a zone that it is in.
+/// How long to cache a missing name (RFC 2308 section 5), from the SOA record of its zone.
 fn missing_for(message: &Message, name: Option<&Name>, ttl: u32) -> Option<u32> {
     message.authorities.iter().find_map(|record| match &record.data {
         RData::SOA(soa) if record.name.zone_of(name?) => Some(ttl.min(record.ttl).min(soa.minimum)),

@@ -1,4 +1,4 @@
-//! What `/etc/resolv.conf` and `/etc/hosts` say: `resolv.conf(5)`, `hosts(5)`.
+//! Parses `/etc/resolv.conf` and `/etc/hosts`: `resolv.conf(5)`, `hosts(5)`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,35 +13,35 @@ use crate::host::{self, Host};
 
 /// The port of DNS servers (RFC 1035 section 4.2).
 const PORT: u16 = 53;
-/// The most servers, as in glibc (`MAXNS`); those after them are not asked.
+/// The most servers, as in glibc (`MAXNS`); further ones are ignored.
 const MOST_SERVERS: usize = 3;
-/// The most domains to search; those after them are not.
+/// The most domains to search; further ones are ignored.
 const MOST_DOMAINS: usize = 32;
-/// glibc's bounds (`resolv.conf(5)`).
+/// glibc's limits (`resolv.conf(5)`).
 const MOST_DOTS: usize = 15;
 pub(super) const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) const MOST_ATTEMPTS: u32 = 5;
 
-/// How to ask DNS: what `/etc/resolv.conf` says.
+/// How to ask DNS: the settings of `/etc/resolv.conf`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ResolvConf {
-    /// Whom to ask, in this order. At most 3 are read from a text.
+    /// The servers, in order. A text gives at most 3.
     pub servers: Vec<SocketAddr>,
-    /// The domains in which a name is searched, without final dots.
+    /// The domains to search for a name, without final dots.
     pub search: Vec<String>,
-    /// A name with so many dots is looked for as it is first; default 1.
+    /// A name with at least this many dots is first tried as it is; default 1.
     pub ndots: usize,
-    /// With `attempts`, how long an answer is waited for: their product; default 5 s, at most 30 s.
-    /// Long before that the question is sent again, and to the next server.
+    /// `timeout` times `attempts` is how long to wait for an answer; default 5 s, at most 30 s. The
+    /// question is sent again, and to the next server, long before that.
     pub timeout: Duration,
     /// See `timeout`; default 2, at most 5.
     pub attempts: u32,
-    /// Each question begins with another server; default no.
+    /// Whether each question begins with another server; default no.
     pub rotate: bool,
-    /// Everything is asked over TCP; default no.
+    /// Whether to ask everything over TCP; default no.
     pub use_vc: bool,
-    /// IPv6 addresses are never asked for; default no.
+    /// Whether never to ask for IPv6 addresses; default no.
     pub no_aaaa: bool,
 }
 
@@ -61,14 +61,13 @@ impl Default for ResolvConf {
 }
 
 impl ResolvConf {
-    /// Reads the text of a `resolv.conf(5)`. As in glibc, what is not known is passed over, without a
-    /// server one on this host is asked, and of `search` and `domain` the last one counts. Beyond
-    /// glibc, a server may have a port (`127.0.0.1:5353`, `[::1]:5353`), and a time-out a fraction
-    /// (`timeout:0.3`). `sortlist` and the environment (`LOCALDOMAIN`, `RES_OPTIONS`) are not looked
-    /// at.
+    /// Parses a `resolv.conf(5)`. As in glibc, unknown settings are ignored, without a server one
+    /// on this host is asked, and the last of `search` and `domain` counts. Beyond glibc, a server
+    /// may have a port (`127.0.0.1:5353`, `[::1]:5353`), and a time-out a fraction (`timeout:0.3`).
+    /// `sortlist` and the environment (`LOCALDOMAIN`, `RES_OPTIONS`) are ignored.
     ///
     /// # Errors
-    /// When servers are named, and none of them is an address.
+    /// When servers are listed, and none of them is an address.
     pub fn parse(text: &str) -> Result<Self, ResolverError> {
         let mut read = Self { servers: Vec::new(), ..Self::default() };
         let mut bad_server = None;
@@ -127,7 +126,7 @@ impl ResolvConf {
         }
     }
 
-    /// Reads the system's file; one that is not there says nothing.
+    /// Reads the system's file; a missing file counts as empty.
     pub(super) fn read(path: &Path) -> Result<Self, ResolverError> {
         let text = read(path)?;
         let mut read = Self::parse(&text).map_err(|error| match error {
@@ -160,19 +159,19 @@ fn domain(word: &str) -> Option<String> {
     }
 }
 
-/// What stands behind the first dot of this host's name: where glibc searches if nothing is said.
+/// The domain of this host's name, after its first dot: glibc's default search list.
 fn own_domain() -> Option<String> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     domain(name.trim().split_once('.')?.1)
 }
 
-/// The names of `/etc/hosts`, and those that need no file.
+/// The names of `/etc/hosts`, and `localhost`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Hosts(HashMap<String, Vec<SocketAddr>>);
 
 impl Hosts {
-    /// Reads the text of a `hosts(5)`. A line whose first word is no address is passed over, as is
-    /// one whose scope is no device now.
+    /// Parses a `hosts(5)`. Lines without an address at the start are skipped, and so are those
+    /// whose scope is not an existing interface.
     pub(super) fn parse(text: &str) -> Self {
         let mut names: HashMap<String, Vec<SocketAddr>> = HashMap::new();
         for line in text.trim_start_matches('\u{feff}').lines() {
@@ -189,7 +188,7 @@ impl Hosts {
         Self(names)
     }
 
-    /// Reads the system's file; one that is not there is empty.
+    /// Reads the system's file; a missing file counts as empty.
     pub(super) fn read(path: &Path) -> Result<Self, ResolverError> {
         Ok(Self::parse(&read(path)?))
     }
@@ -208,12 +207,12 @@ impl Hosts {
     }
 }
 
-/// Whether a name stands for this host by itself (RFC 6761 section 6.3).
+/// Whether a name always means this host (RFC 6761 section 6.3).
 pub(super) fn is_localhost(name: &str) -> bool {
     is_within(&key(name), "localhost")
 }
 
-/// Whether a name is one that hosts of a link answer for themselves (RFC 6762 section 3).
+/// Whether a name is resolved by multicast DNS on a link (RFC 6762 section 3).
 pub(super) fn is_of_links(name: &str) -> bool {
     is_within(&key(name), "local")
 }
@@ -234,7 +233,7 @@ fn key(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
-/// Which state of a file was read: a file that is changed or replaced has another one.
+/// Identifies the state of a file: a changed or replaced file has another one.
 pub(super) type Stamp = Option<(u64, u64, i64, i64, u64)>;
 
 pub(super) fn stamp(path: &Path) -> Stamp {

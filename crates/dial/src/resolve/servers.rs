@@ -1,10 +1,10 @@
-//! Which server is asked when, and how.
+//! Decides which server to ask when, and how.
 //!
-//! A question goes to the first server. If it says that it cannot tell, or the kernel that it is not
-//! there, the next one is asked at once; if it is silent, the next one after 400 ms, while its answer
-//! is still waited for. After the last server it is the first one's turn again, and the time between
-//! doubles, so that lost packets are sent again and a dead server costs little. A server that was
-//! silent while another one answered is asked last for a minute.
+//! A question goes to the first server. If that fails or is unreachable, the next one is asked at
+//! once. If it does not answer within 400 ms, the next one is asked too, while the first may still
+//! answer. After the last server comes the first again, and the interval doubles, so that lost
+//! packets are sent again and a dead server costs little. A server that did not answer while
+//! another one did is asked last for a minute.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -21,21 +21,21 @@ use super::QueryError;
 use super::exchange::{Fault, Way, exchange};
 use super::files::{LONGEST_TIMEOUT, MOST_ATTEMPTS, ResolvConf};
 
-/// How long a server may be silent before the question is sent again: more than the round trips to
-/// nearly all of them, and than most names take them to find out.
+/// How long to wait for a server before sending the question again: longer than the round-trip time
+/// to nearly all servers, and than most of them need to resolve a name.
 const RESEND: Duration = Duration::from_millis(400);
-/// How long it is remembered that a server was silent.
+/// How long a server that did not answer is asked last.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How long it is remembered how a server wants to be asked.
+/// How long a server's way of being asked is remembered.
 const MANNERS: Duration = Duration::from_secs(600);
-/// The most ways in which one server is asked a question: truncated, without EDNS, over TCP, without
-/// random case, and once to spare.
+/// The most attempts at one server for a question: after truncation, without EDNS, over TCP,
+/// without random case, and one more.
 const MOST_WAYS: usize = 5;
 
 #[derive(Debug)]
 pub(super) struct Servers {
     servers: Vec<SocketAddr>,
-    /// How long a question is waited for.
+    /// How long to wait for the answer to a question.
     patience: Duration,
     rotate: bool,
     way: Way,
@@ -43,7 +43,7 @@ pub(super) struct Servers {
     known: Mutex<HashMap<SocketAddr, Known>>,
 }
 
-/// What is remembered of a server, and until when.
+/// What is known about a server, and until when.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     silent: Option<Instant>,
@@ -54,7 +54,7 @@ impl Servers {
     pub(super) fn new(configuration: &ResolvConf) -> Self {
         Self {
             servers: configuration.servers.clone(),
-            // A configuration that was not read from a text has no bounds yet.
+            // A configuration that was not parsed from a text may exceed the limits.
             patience: configuration.timeout.min(LONGEST_TIMEOUT)
                 * configuration.attempts.min(MOST_ATTEMPTS),
             rotate: configuration.rotate,
@@ -64,10 +64,11 @@ impl Servers {
         }
     }
 
-    /// Asks until a server answers, and says which one did. `read` says whether it is an answer.
+    /// Asks until a server answers, and returns that server. `read` decides whether a message is an
+    /// answer.
     ///
     /// # Errors
-    /// The most telling of what the servers said.
+    /// The most informative of the servers' faults.
     pub(super) async fn ask<T>(
         &self,
         query: &Query,
@@ -102,7 +103,7 @@ impl Servers {
                     return Ok((server, answer));
                 }
                 Err(fault) => {
-                    // That somebody guesses says nothing against the server.
+                    // A forger's guesses are not the server's fault.
                     if fault != Fault::Guessed {
                         waiting.retain(|other| *other != server);
                         next = Instant::now();
@@ -114,7 +115,7 @@ impl Servers {
         Err(worst(&faults, &self.servers, self.patience))
     }
 
-    /// The servers, those that were silent last.
+    /// The servers, with those that did not answer at the end.
     fn in_order(&self, now: Instant) -> VecDeque<SocketAddr> {
         let mut servers = self.servers.clone();
         if self.rotate && !servers.is_empty() {
@@ -129,7 +130,7 @@ impl Servers {
         servers.into()
     }
 
-    /// Notes who was asked before the one that speaks, and has not answered yet.
+    /// Records which servers were asked before the answering one and have not answered.
     fn remember_silent(
         &self,
         asked: &[SocketAddr],
@@ -145,7 +146,7 @@ impl Servers {
         known.entry(speaks).or_default().silent = None;
     }
 
-    /// Asks one server, in the way that it understands.
+    /// Asks one server, in a way that it supports.
     async fn ask_one(
         &self,
         server: SocketAddr,
@@ -156,7 +157,7 @@ impl Servers {
         let (mut odd_case, mut learned, mut over_udp) = (false, None, None);
         for _ in 0..MOST_WAYS {
             let left = deadline.saturating_duration_since(Instant::now());
-            // If TCP fails, there must be time left for the way after it.
+            // If TCP fails, there must be time left for the next attempt.
             let patience = if odd_case && way.tcp { left / 2 } else { left };
             match exchange(server, query, way, patience).await {
                 Ok(message) if message.metadata.truncation && !way.tcp => {
@@ -181,7 +182,7 @@ impl Servers {
                     over_udp = Some(fault);
                 }
                 Err(_) if odd_case && way.tcp => (way.tcp, way.random_case) = (false, false),
-                // That nobody talks TCP explains nothing.
+                // A server without TCP does not explain the failure.
                 Err(fault @ (Fault::Silent | Fault::Unreachable(_))) => {
                     return (server, Err(over_udp.unwrap_or(fault)));
                 }
@@ -223,7 +224,7 @@ fn knows_no_edns(message: &Message) -> bool {
     matches!(code, ResponseCode::FormErr | ResponseCode::NotImp | ResponseCode::BADVERS)
 }
 
-/// The most telling fault: a server that speaks, one that makes no sense, one that is not there.
+/// The most informative fault: a response code, then an invalid answer, then an unreachable server.
 fn worst(faults: &[(SocketAddr, Fault)], asked: &[SocketAddr], after: Duration) -> QueryError {
     if asked.is_empty() {
         return QueryError::System { text: "no DNS server is configured".to_owned() };

@@ -1,7 +1,7 @@
-//! Names to addresses by the system's own resolver, in threads.
+//! Resolves names with the system's resolver, in threads.
 //!
-//! These are plain threads and none of an event loop's: a call that hangs cannot be ended, and the end
-//! of a loop would wait for it.
+//! These are plain threads, not an event loop's: a hanging call cannot be cancelled, and an event
+//! loop would wait for it at its end.
 
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -16,13 +16,14 @@ use lastbyte_sys::socket::{FAMILY_IPV4, FAMILY_IPV6};
 
 use super::{Asked, Found, Origin, QueryError};
 
-/// The most threads of one resolver that are in a call.
+/// The most simultaneous calls of one resolver.
 const MOST_THREADS: usize = 32;
-/// The most questions that wait for one of them.
+/// The most questions that wait for a thread.
 const MOST_WAITING: usize = 4096;
 
-/// What one resolver and its clones ask, and the threads that do it. Not one for the process: a child
-/// that was forked would inherit a lock that may be taken, and a number of threads that it has not.
+/// The questions of one resolver and its clones, and the threads that ask them. It is not shared by
+/// the process: a forked child would inherit a lock that may be locked, and a count of threads that
+/// it does not have.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calls(Arc<Mutex<State>>);
 
@@ -40,7 +41,7 @@ struct Job {
 }
 
 impl Calls {
-    /// Asks the C library: each question by itself, so that none waits for the other.
+    /// Asks the C library, each question separately, so that none waits for the other.
     pub(super) fn ask(&self, name: &str, asked: &Asked) {
         for question in &asked.questions {
             let (questions, sender) = (vec![*question], asked.sender.clone());
@@ -56,7 +57,7 @@ impl Calls {
 
     fn submit(&self, job: Job) {
         let mut state = self.lock();
-        // Whom nobody waits for any more does not wait either.
+        // A question whose caller is gone is dropped.
         state.waiting.retain(|job| !job.asked.sender.is_closed());
         if state.waiting.len() >= MOST_WAITING {
             let waiting = state.waiting.len();
@@ -69,7 +70,7 @@ impl Calls {
         let (name, calls) = ("lastbyte-gai".to_owned(), self.clone());
         match thread::Builder::new().name(name).spawn(move || calls.work()) {
             Ok(_) => state.threads += 1,
-            // With another one running it takes this question too.
+            // A running thread will take this question too.
             Err(_) if state.threads > 0 => {}
             Err(error) => {
                 let text = format!("no thread for the system's resolver: {error}");

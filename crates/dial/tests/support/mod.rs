@@ -1,4 +1,4 @@
 //! What several tests use.
 
 pub(crate) mod dns;
-pub(crate) mod places;
+pub(crate) mod ports;

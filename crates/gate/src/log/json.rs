@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lastbyte_core::End;
-use lastbyte_core::account::{Account, Carried, Leg, Party};
+use lastbyte_core::account::{Account, Leg, Party, Traffic};
 use lastbyte_core::sample::LimitedBy;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -138,8 +138,8 @@ fn shown(line: &impl Serialize) -> String {
     json + "\n"
 }
 
-fn end(carried: &Carried) -> Option<&'static str> {
-    carried.end.map(|end| match end {
+fn end(traffic: &Traffic) -> Option<&'static str> {
+    traffic.end.map(|end| match end {
         End::Fin => "fin",
         End::Reset => "reset",
         End::Truncated => "truncated",
@@ -147,8 +147,8 @@ fn end(carried: &Carried) -> Option<&'static str> {
     })
 }
 
-fn limited_by(carried: &Carried) -> Option<&'static str> {
-    carried.limited_by.map(|(limit, _)| match limit {
+fn limited_by(traffic: &Traffic) -> Option<&'static str> {
+    traffic.limited_by.map(|(limit, _)| match limit {
         LimitedBy::Application => "application",
         LimitedBy::SendBuffer => "send_buffer",
         LimitedBy::ReceiveWindow => "receive_window",
@@ -158,8 +158,8 @@ fn limited_by(carried: &Carried) -> Option<&'static str> {
     })
 }
 
-fn limited_for(carried: &Carried) -> Option<f64> {
-    carried.limited_by.map(|(_, time)| seconds(time))
+fn limited_for(traffic: &Traffic) -> Option<f64> {
+    traffic.limited_by.map(|(_, time)| seconds(time))
 }
 
 /// To the microsecond.

@@ -3,7 +3,7 @@ use super::*;
 use std::sync::mpsc::{Sender, channel};
 
 use lastbyte_core::End;
-use lastbyte_core::account::{Carried, Ended, How, Leg, Party};
+use lastbyte_core::account::{Ended, How, Leg, Party, Traffic};
 use lastbyte_core::sample::LimitedBy;
 
 fn account() -> Account {
@@ -22,18 +22,18 @@ fn account() -> Account {
     upstream.retransmitted_segments = Some(3);
     account.upstream = Some(upstream);
     account.connect = Some(Duration::from_millis(217));
-    account.up = carried(1_234);
-    account.down = carried(99_000);
+    account.up = traffic(1_234);
+    account.down = traffic(99_000);
     account.down.limited_by = Some((LimitedBy::CongestionWindow, Duration::from_millis(8_100)));
     account.ended = Ended::new(Party::Client, How::Fin);
     account
 }
 
-fn carried(bytes: u64) -> Carried {
-    let mut carried = Carried::default();
-    (carried.received, carried.written, carried.acked) = (bytes, bytes, Some(bytes));
-    carried.end = Some(End::Fin);
-    carried
+fn traffic(bytes: u64) -> Traffic {
+    let mut traffic = Traffic::default();
+    (traffic.received, traffic.written, traffic.acked) = (bytes, bytes, Some(bytes));
+    traffic.end = Some(End::Fin);
+    traffic
 }
 
 #[test]

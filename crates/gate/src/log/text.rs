@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use lastbyte_core::account::{Account, Carried, Leg};
+use lastbyte_core::account::{Account, Leg, Traffic};
 use lastbyte_core::sample::LimitedBy;
 use lastbyte_units::{Span, UtcTime, grouped};
 
@@ -36,8 +36,8 @@ pub(super) fn line(account: &Account) -> String {
         let _ = write!(line, ": {}", plain(detail, LONGEST_DETAIL));
     }
     let _ = write!(line, "; {}", time(account.took));
-    for (name, carried) in [("up", &account.up), ("down", &account.down)] {
-        let _ = write!(line, "; {name} {}", bytes(carried));
+    for (name, traffic) in [("up", &account.up), ("down", &account.down)] {
+        let _ = write!(line, "; {name} {}", bytes(traffic));
     }
     if let Some(connect) = account.connect {
         let _ = write!(line, "; connect {}", time(connect));
@@ -60,8 +60,8 @@ const LONGEST_NAME: usize = 64;
 /// The most of an error that is shown, in characters.
 const LONGEST_DETAIL: usize = 100;
 
-fn bytes(carried: &Carried) -> String {
-    let Carried { received, acked, .. } = carried;
+fn bytes(traffic: &Traffic) -> String {
+    let Traffic { received, acked, .. } = traffic;
     let all = grouped(*received);
     match acked {
         _ if *received == 0 => all,
@@ -73,8 +73,8 @@ fn bytes(carried: &Carried) -> String {
 
 /// What limited a direction, unless that was the sender.
 fn limits(line: &mut String, account: &Account) {
-    for (name, carried) in [("up", &account.up), ("down", &account.down)] {
-        if let Some((limit, lasted)) = carried.limited_by
+    for (name, traffic) in [("up", &account.up), ("down", &account.down)] {
+        if let Some((limit, lasted)) = traffic.limited_by
             && limit != LimitedBy::Application
             && !lasted.is_zero()
         {

@@ -6,11 +6,11 @@ use std::io::{Read, Write};
 use lastbyte::blocking::{Listener, Stream, TcpListener, UnixListener};
 use lastbyte::{Delivery, Socket};
 
+use crate::args::Args;
 use crate::request::{Ending, REQUEST_BYTES, Request, Usage, pattern};
-use crate::words::Words;
 
-pub(crate) fn serve(words: &Words) -> Result<(), Box<dyn Error>> {
-    match (words.text("tcp"), words.text("unix")) {
+pub(crate) fn serve(args: &Args) -> Result<(), Box<dyn Error>> {
+    match (args.text("tcp"), args.text("unix")) {
         (Some(address), None) => attend_all(&TcpListener::bind(address)?),
         (None, Some(path)) => attend_all(&UnixListener::bind(path)?),
         _ => Err("a blocking server listens on one address: tcp=ADDRESS or unix=PATH".into()),

@@ -20,25 +20,25 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]
 
-mod ask;
+mod args;
 mod blocking;
+mod client;
 mod request;
 mod serve;
 mod table;
-mod words;
 
 use std::error::Error;
 
-use words::Words;
+use args::Args;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let command = arguments.next().unwrap_or_default();
-    let words = Words::of(arguments)?;
+    let args = Args::of(arguments)?;
     match command.as_str() {
-        "serve" => serve::serve(&words),
-        "serve-blocking" => blocking::serve(&words),
-        "ask" => ask::ask(&words),
+        "serve" => serve::serve(&args),
+        "serve-blocking" => blocking::serve(&args),
+        "ask" => client::run(&args),
         _ => Err("say serve, serve-blocking or ask, and where: tcp=ADDRESS unix=PATH".into()),
     }
 }

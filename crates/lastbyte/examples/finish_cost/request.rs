@@ -70,8 +70,8 @@ impl Request {
     }
 
     pub(crate) fn of_line(line: &[u8; REQUEST_BYTES]) -> Option<Self> {
-        let mut words = std::str::from_utf8(line).ok()?.split_whitespace();
-        match (words.next()?, words.next()) {
+        let mut parts = std::str::from_utf8(line).ok()?.split_whitespace();
+        match (parts.next()?, parts.next()) {
             ("usage", None) => Some(Self::Usage),
             ("quit", None) => Some(Self::Quit),
             (ending, Some(bytes)) => {

@@ -16,28 +16,28 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::{runtime, task, time};
 
+use crate::args::Args;
 use crate::request::{Ending, NAME, REQUEST_BYTES, Request, Usage, pattern};
-use crate::words::Words;
 
 /// How long an ending may wait: the default deadline of a finish.
 const LONGEST: Duration = Duration::from_secs(30);
 
-pub(crate) fn serve(words: &Words) -> Result<(), Box<dyn Error>> {
+pub(crate) fn serve(args: &Args) -> Result<(), Box<dyn Error>> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let shop = Arc::new(Shop { pattern: pattern(), ..Shop::default() });
         let plain = |stream, shop| task::spawn(attend(stream, shop));
-        if let Some(address) = words.text("tcp") {
+        if let Some(address) = args.text("tcp") {
             let listener = TcpListener::bind(address).await?;
             task::spawn(accept(listener, Arc::clone(&shop), plain));
         }
-        if let (Some(address), Some(path)) = (words.text("tls"), words.text("cert")) {
+        if let (Some(address), Some(path)) = (args.text("tls"), args.text("cert")) {
             let listener = TcpListener::bind(address).await?;
             let config = certified(path)?;
             let secret = move |stream, shop| task::spawn(shake_hands(stream, config.clone(), shop));
             task::spawn(accept(listener, Arc::clone(&shop), secret));
         }
-        if let Some(path) = words.text("unix") {
+        if let Some(path) = args.text("unix") {
             let listener = UnixListener::bind(path)?;
             let plain = |stream, shop| task::spawn(attend(stream, shop));
             task::spawn(accept(listener, Arc::clone(&shop), plain));

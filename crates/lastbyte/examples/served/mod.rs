@@ -1,5 +1,5 @@
-//! What the two small servers share: a folder that no request leads out of, and a loop that ends
-//! every connection with proof.
+//! Shared by the two small servers: a folder that no request can leave, and a loop that finishes
+//! every connection.
 
 use std::future::Future;
 use std::io::{self, Write};
@@ -16,34 +16,34 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
-/// Connections at once, where the limit of descriptors allows as many.
+/// The most open connections, if the limit of descriptors allows that.
 const MOST_FLOWS: usize = 10_000;
-/// How long a client may take to say what it wants.
+/// How long a client may take to send its request.
 pub(crate) const REQUEST_TIME: Duration = Duration::from_secs(10);
-/// How long a client may read nothing at all.
+/// How long a client may go without reading.
 const STALL_TIME: Duration = Duration::from_secs(60);
-/// How long the proof may take that all arrived.
+/// How long the proof may take.
 pub(crate) const FINISH_TIME: Duration = Duration::from_secs(10);
 
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// `FOLDER [ADDRESS [NAME]]`.
-pub(crate) struct Asked {
+pub(crate) struct Args {
     pub(crate) folder: Folder,
     pub(crate) listener: TcpListener,
-    /// What this host is called by its clients.
+    /// The name by which clients know this host.
     pub(crate) name: Option<String>,
 }
 
-impl Asked {
-    pub(crate) async fn of_words(port: u16) -> Result<Self, Box<dyn std::error::Error>> {
-        let mut words = env::args().skip(1);
+impl Args {
+    pub(crate) async fn from_env(port: u16) -> Result<Self, Box<dyn std::error::Error>> {
+        let mut args = env::args().skip(1);
         let usage = "say: FOLDER [ADDRESS [NAME]], such as . 127.0.0.1:7070 localhost";
-        let folder = Folder::at(words.next().ok_or(usage)?.into()).await?;
-        let address = words.next().unwrap_or_else(|| format!("127.0.0.1:{port}"));
+        let folder = Folder::at(args.next().ok_or(usage)?.into()).await?;
+        let address = args.next().unwrap_or_else(|| format!("127.0.0.1:{port}"));
         let listener = TcpListener::bind(&address).await;
         let listener = listener.map_err(|error| format!("ADDRESS: {error}; {usage}"))?;
-        Ok(Self { folder, listener, name: words.next() })
+        Ok(Self { folder, listener, name: args.next() })
     }
 }
 
@@ -51,16 +51,16 @@ pub(crate) fn finish_options() -> FinishOptions {
     FinishOptions::default().within(FINISH_TIME)
 }
 
-/// Runs `work` in a thread that may wait: opening a file or listing a folder takes as long as the
-/// disk, or the network that it lies behind, and all connections share the one thread of the event loop.
+/// Runs `work` in a thread that may block. Opening a file or listing a folder waits for the disk or
+/// the network, and all connections share the one thread of the event loop.
 async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     spawn_blocking(work).await?
 }
 
-/// Accepts until it is told to stop (SIGINT, SIGTERM), then lets what is under way come to its end;
-/// told again, it ends at once. Runs `talk` for each connection, all on this thread.
+/// Accepts connections until SIGINT or SIGTERM, then waits for the open ones; a second signal ends
+/// it at once. Runs `talk` for each connection, all on this thread.
 pub(crate) async fn serve<T>(
     listener: TcpListener,
     talk: impl Fn(Stream) -> T,

@@ -1,22 +1,22 @@
 """Proof that the bytes of a socket arrived.
 
-``sendall`` returning means that the kernel took the bytes. ``close`` may throw them away: with
-unread input it resets the connection, and nobody is told. :func:`finish` ends a connection so that
-nothing is lost, and says how far the bytes came::
+When ``sendall`` returns, the local kernel has accepted the bytes, no more. ``close`` may discard
+them: with unread input it resets the connection, and raises no error. :func:`finish` ends a
+connection without losing bytes, and proves how far they came::
 
     with lastbyte.create_connection(address, timeout=10) as sock:
         sock.sendall(data)
         receipt = lastbyte.finish(sock)   # raises lastbyte.FinishError if it could not be proven
         print(receipt)                    # acked: 0 bytes left unacked, ...
 
-:func:`create_connection` takes the place of :func:`socket.create_connection`: it reaches a host by
-the address that works, first. For :mod:`asyncio` there are :func:`lastbyte.asyncio.open_connection`
+:func:`create_connection` replaces :func:`socket.create_connection`: it connects to the address of a
+host that works first. For :mod:`asyncio` there are :func:`lastbyte.asyncio.open_connection`
 and :func:`lastbyte.asyncio.finish`. Linux only.
 """
 
 from lastbyte._dial import create_connection
 from lastbyte._socket import HasFileno, SocketLike, finish, info, observed_end, prepare
-from lastbyte._words import (
+from lastbyte._types import (
     Delivery,
     End,
     FinishError,

@@ -1,4 +1,4 @@
-"""The compiled half: numbers and words."""
+"""The compiled half: numbers and strings."""
 
 from typing import Any, Callable, Protocol
 

@@ -8,17 +8,17 @@ import sys
 from typing import Callable, Optional, Protocol, Union
 
 from lastbyte import _lastbyte
-from lastbyte._words import Delivery, End, PeerEnd, Receipt, State, TcpInfo, Unproven, failure
+from lastbyte._types import Delivery, End, PeerEnd, Receipt, State, TcpInfo, Unproven, failure
 
 
 class HasFileno(Protocol):
-    """Whatever has a descriptor, such as a :class:`socket.socket`."""
+    """An object with a descriptor, such as a :class:`socket.socket`."""
 
     def fileno(self) -> int: ...
 
 
 SocketLike = Union[int, HasFileno]
-"""A socket: an object with ``fileno()``, or the number itself."""
+"""A socket: an object with ``fileno()``, or the descriptor itself."""
 
 
 def finish(
@@ -28,40 +28,40 @@ def finish(
     want: Delivery = Delivery.ACKED,
     drain: int | None = 1 << 20,
 ) -> Receipt:
-    """End a connection so that nothing is lost, and return what could be proven.
+    """End a connection without losing bytes, and return what was proven.
 
-    Ends our direction (``SHUT_WR``), waits until the peer has acknowledged everything and that end
-    too, and meanwhile throws away what the peer still sends, so that closing cannot turn into a
-    reset. The socket stays open: close it next, best by ``with``::
+    Ends our direction (``SHUT_WR``), waits until the peer's kernel has acknowledged all bytes and
+    our FIN, and meanwhile discards what the peer still sends, so that closing does not become a
+    reset. The socket stays open: close it next, best with ``with``::
 
         with socket.create_connection(address) as sock:
             sock.sendall(data)
             lastbyte.finish(sock)
 
-    It blocks, also where the socket does not; other threads run, and Ctrl-C works. No other thread
-    may read or write meanwhile. Nothing is known of what was written before, so
-    ``Receipt.written`` is ``None``, and ``unacked`` tells what is left over.
+    It blocks even if the socket is non-blocking; other threads run, and Ctrl-C works. No other
+    thread may read or write meanwhile. How much was written before is not known, so
+    ``Receipt.written`` is ``None``, and ``unacked`` counts what is left.
 
     :param timeout: Seconds to wait for proof.
     :param want: The level to wait for. No socket can prove ``CONFIRMED``.
-    :param drain: How many bytes of the peer to throw away at most; past that they stay unread.
-        ``None`` throws nothing away: read them afterwards.
+    :param drain: How many bytes from the peer to discard at most; further bytes stay unread.
+        ``None`` discards nothing: read them afterwards.
     :raises FinishTimeout: The deadline passed first; also a ``TimeoutError``.
     :raises FinishReset: The connection was reset; also a ``ConnectionResetError``.
-    :raises NotAStream: Nothing was done: no open, connected stream socket; also a ``ValueError``.
-    :raises FinishError: The others; also an ``OSError``. ``why`` and ``receipt`` tell more.
-    :raises ValueError: ``timeout``, ``want`` or ``drain`` make no sense, or the socket has TLS on
-        it, whose end has to come first: ``unwrap()`` it.
+    :raises NotAStream: Nothing was done: not an open stream socket; also a ``ValueError``.
+    :raises FinishError: Another reason; also an ``OSError``. See ``why`` and ``receipt``.
+    :raises ValueError: ``timeout``, ``want`` or ``drain`` is invalid, or the socket has TLS on it,
+        which has to end first: ``unwrap()`` it.
     """
     return finish_unless(sock, checked(timeout, want, drain), None)
 
 
 Wanted = tuple[float, Delivery, Optional[int]]
-"""How long at most, which level, how much to throw away."""
+"""The time-out in seconds, the level, and how many bytes to discard."""
 
 
 def checked(timeout: float, want: Delivery, drain: int | None) -> Wanted:
-    """Refuses what makes no sense, before anything is done."""
+    """Raises for invalid arguments, before anything is done."""
     if not isinstance(timeout, numbers.Real):
         raise TypeError(f"timeout must be a number of seconds: {timeout!r} is not")
     if not (math.isfinite(timeout) and timeout >= 0):
@@ -72,7 +72,7 @@ def checked(timeout: float, want: Delivery, drain: int | None) -> Wanted:
 
 
 def finish_unless(sock: SocketLike, wanted: Wanted, stop: Callable[[], bool] | None) -> Receipt:
-    """As finish, and asks ``stop`` while it waits whether to end early."""
+    """:func:`finish`, which ends early once ``stop`` returns true."""
     _refuse_tls(sock)
     fields, failed = _lastbyte.finish(_number_of(sock), wanted, stop)
     receipt = Receipt(
@@ -86,7 +86,7 @@ def finish_unless(sock: SocketLike, wanted: Wanted, stop: Callable[[], bool] | N
 def info(sock: SocketLike) -> TcpInfo:
     """Ask the kernel about a TCP connection.
 
-    :raises OSError: It is no open TCP socket.
+    :raises OSError: It is not an open TCP socket.
     """
     fields = _lastbyte.info(_number_of(sock))
     state = fields["state"]
@@ -94,32 +94,32 @@ def info(sock: SocketLike) -> TcpInfo:
 
 
 def prepare(sock: SocketLike) -> None:
-    """Let :func:`observed_end` tell a FIN from a reset: to be called before the first ``recv``.
+    """Let :func:`observed_end` distinguish a FIN from a reset. Call it before the first ``recv``.
 
-    Keeps urgent bytes in the stream (``SO_OOBINLINE``). One that is read apart from it, or passed
-    over, would be counted like a FIN.
+    Keeps urgent bytes in the stream (``SO_OOBINLINE``). Otherwise one that is read separately or
+    skipped counts like a FIN.
 
-    :raises OSError: It is no open socket.
+    :raises OSError: It is not an open socket.
     """
     _lastbyte.prepare(_number_of(sock))
 
 
 def observed_end(sock: SocketLike, bytes_read: int) -> End:
-    """Tell how a stream ended whose last ``recv`` returned ``b""``.
+    """Return how a stream ended whose last ``recv`` returned ``b""``.
 
-    On Linux a reset is reported once. Whoever takes that report, such as a ``send`` that failed,
-    leaves the reader with an end that looks clean. The kernel's counters tell the two apart.
+    Linux reports a reset once. If a failed ``send`` takes that report, the reader sees an end that
+    looks clean. The kernel's counters distinguish the two.
 
     :param bytes_read: How many bytes were read over the life of the connection.
-    :returns: ``End.UNKNOWN`` where nothing tells: other sockets than TCP, a wrong number, one that
-        was not prepared.
-    :raises OSError: It is no open socket.
+    :returns: ``End.UNKNOWN`` if it is not known: not a TCP socket, a wrong number, or not
+        prepared.
+    :raises OSError: It is not an open socket.
     """
     return End(_lastbyte.observed_end(_number_of(sock), bytes_read))
 
 
 def _number_of(sock: SocketLike) -> int:
-    """The number of the descriptor; -1, which is never open, for what cannot be one."""
+    """The descriptor; -1, which is never open, for an invalid number."""
     number: object = sock
     if not isinstance(sock, int):
         fileno = getattr(sock, "fileno", None)
@@ -131,10 +131,10 @@ def _number_of(sock: SocketLike) -> int:
 
 
 def _refuse_tls(sock: SocketLike) -> None:
-    """Where nobody has loaded the module, nobody has such a socket."""
+    """Raises for a socket with TLS. Without the module ssl there is none."""
     ssl = sys.modules.get("ssl")
     if ssl is not None and isinstance(sock, ssl.SSLSocket) and sock.version() is not None:
         raise ValueError(
-            "over TLS an end without close_notify looks like a cut to the peer: "
+            "over TLS an end without close_notify looks truncated to the peer: "
             "call sock = sock.unwrap() first, then finish that"
         )

@@ -23,7 +23,7 @@ from lastbyte._dial import (
     sources_of,
 )
 from lastbyte._socket import HasFileno, Wanted, checked, finish_unless
-from lastbyte._words import Delivery, Receipt
+from lastbyte._types import Delivery, Receipt
 
 __all__ = ["finish", "open_connection"]
 
@@ -146,7 +146,7 @@ async def finish(
     :raises ConnectionError: The connection was lost before; or, as :class:`lastbyte.FinishReset`,
         while finishing.
     :raises ValueError: The stream has TLS on it. There ``write_eof`` is not to be had, and an end
-        without close_notify looks like a cut to the peer.
+        without close_notify looks truncated to the peer.
     """
     _, want, drain = checked(timeout, want, drain)
     transport = writer.transport

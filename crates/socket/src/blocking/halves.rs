@@ -12,7 +12,7 @@ use crate::address::Socket;
 use crate::blocking::Stream;
 use crate::builder::{Finish, FinishBlocking};
 use crate::error::{FinishError, Operation, SocketError};
-use crate::finish::{Course, Finished, of_one_direction, receipt_of};
+use crate::finish::{Finished, Finishing, of_one_direction, receipt_of};
 use crate::shared::{self, ReadSide, Shared, WriteSide, length_of};
 
 /// The reading half that borrows a [`Stream`]: see [`Stream::split`].
@@ -24,8 +24,8 @@ pub struct ReadHalf<'a, S = TcpStream> {
 
 /// The writing half that borrows a [`Stream`]: see [`Stream::split`].
 ///
-/// Dropping it ends nothing: a FIN would say that all was sent. Say so by
-/// [`WriteHalf::half_close`] or [`WriteHalf::prove`].
+/// Dropping it sends no FIN, which would mark the stream as complete. Call
+/// [`WriteHalf::half_close`] or [`WriteHalf::prove`] for that.
 #[derive(Debug)]
 pub struct WriteHalf<'a, S = TcpStream> {
     pub(crate) shared: &'a Shared<S>,
@@ -41,8 +41,8 @@ pub struct OwnedReadHalf<S = TcpStream> {
 
 /// The writing half of a [`Stream`]: see [`Stream::into_split`].
 ///
-/// Dropping it ends nothing: a FIN would say that all was sent. Say so by
-/// [`OwnedWriteHalf::half_close`] or [`OwnedWriteHalf::prove`].
+/// Dropping it sends no FIN, which would mark the stream as complete. Call
+/// [`OwnedWriteHalf::half_close`] or [`OwnedWriteHalf::prove`] for that.
 #[derive(Debug)]
 pub struct OwnedWriteHalf<S = TcpStream> {
     pub(crate) shared: Arc<Shared<S>>,
@@ -50,10 +50,10 @@ pub struct OwnedWriteHalf<S = TcpStream> {
 }
 
 impl<S: Socket> OwnedReadHalf<S> {
-    /// Makes the stream whole again; `Err` gives both back where they are of two streams.
+    /// Joins both halves to the stream again.
     ///
     /// # Errors
-    /// When the halves are of two streams.
+    /// Returns both halves if they belong to two streams.
     pub fn reunite(self, other: OwnedWriteHalf<S>) -> Result<Stream<S>, (Self, OwnedWriteHalf<S>)> {
         if !Arc::ptr_eq(&self.shared, &other.shared) {
             return Err((self, other));
@@ -105,7 +105,8 @@ macro_rules! write_half {
                 self.side.written
             }
 
-            /// Ends our direction with a FIN after what is queued; the other one stays open.
+            /// Ends our direction with a FIN after all written bytes; the other direction stays
+            /// open.
             ///
             /// # Errors
             /// When the connection is gone already.
@@ -117,14 +118,14 @@ macro_rules! write_half {
             /// Ends our direction and waits until all of it is acknowledged, while the other half
             /// reads.
             ///
-            /// How the peer ends is the reading half's to know: what is wanted here is at most
-            /// [`Delivery::Acked`](crate::Delivery::Acked), and nothing is read. For more,
+            /// Only the reading half learns how the peer ends, so this proves at most
+            /// [`Delivery::Acked`](crate::Delivery::Acked) and reads nothing. For more,
             /// [`OwnedReadHalf::reunite`] the two.
             pub fn prove(&mut self) -> Finish<&mut Self> {
                 Finish::new(self)
             }
 
-            /// [`Self::prove`] with options that are at hand.
+            /// [`Self::prove`] with prepared options.
             ///
             /// # Errors
             /// When less could be proven; the error holds the receipt of what was.
@@ -153,7 +154,7 @@ macro_rules! write_half {
                 shared.write(&mut self.side, most, || shared.io.send_parts(parts))
             }
 
-            /// Does nothing: a socket has no buffer of its own to flush. It is no proof of anything.
+            /// Does nothing: a socket has no user-space buffer to flush. It proves nothing.
             fn flush(&mut self) -> io::Result<()> {
                 Ok(())
             }
@@ -179,9 +180,10 @@ fn prove<S: Socket>(
 ) -> Result<Receipt, FinishError> {
     let facts = shared.facts(&ReadSide::default(), side, false);
     let facts = Facts { read: None, alone: false, ..facts };
-    let mut course = Course::finish(facts, of_one_direction(options)).telling(&shared.report);
-    let outcome = course.drive(&shared.io);
-    let finished = course.said(outcome, || shared.endpoints());
-    course.enter(receipt_of(&finished), &mut ReadSide::default(), side);
+    let mut finishing =
+        Finishing::finish(facts, of_one_direction(options)).reporting_to(&shared.report);
+    let outcome = finishing.drive(&shared.io);
+    let finished = finishing.with_endpoints(outcome, || shared.endpoints());
+    finishing.record(receipt_of(&finished), &mut ReadSide::default(), side);
     finished
 }

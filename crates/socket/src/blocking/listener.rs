@@ -16,29 +16,28 @@ use crate::error::{Operation, SocketError};
 use crate::options::SocketOptions;
 use crate::shared::{self, Shared};
 
-/// Connections that wait to be accepted; the kernel caps it at `net.core.somaxconn`, which is 4,096
-/// by itself. Closing the listener resets them.
+/// The length of the accept queue. The kernel caps it at `net.core.somaxconn`, by default 4,096.
+/// Closing the listener resets the connections in it.
 const BACKLOG: i32 = 4096;
 
 /// How to listen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListenOptions {
-    /// Options for every accepted connection: the kernel passes all of a [`SocketOptions`] on.
+    /// Options for every accepted connection, which inherits all of them from the listener.
     pub socket: SocketOptions,
-    /// Takes connections of Multipath TCP (RFC 8684) beside those of plain TCP, where this kernel has
-    /// it.
+    /// Whether to accept Multipath TCP (RFC 8684) as well as plain TCP, if this kernel supports it.
     pub mptcp: bool,
-    /// The receive buffer that a connection begins with, in bytes, where
-    /// [`SocketOptions::receive_buffer`] does not fix one. So much a client can send before anything is
-    /// read. The kernel goes on sizing the buffer from there, and an idle connection takes no memory
-    /// for it.
+    /// The initial receive buffer of a connection, in bytes, if [`SocketOptions::receive_buffer`]
+    /// does not fix one. A client can send this much before the program reads. The kernel autotunes
+    /// the buffer from there, and an idle connection uses no memory for it.
     ///
-    /// It is left out where the kernel cannot go on from there: before Linux 5.14, and over MPTCP.
+    /// It has no effect where the kernel could not autotune from there: before Linux 5.14, and over
+    /// MPTCP.
     pub first_buffer: Option<u32>,
-    /// Closing an accepted connection is a reset: see
-    /// `Stream::reset_when_closed`. So it is no clean end,
-    /// whatever becomes of it, and of this program. [`Listener::change`] leaves it as it is.
+    /// Whether closing an accepted connection is a reset: see `Stream::reset_when_closed`. Then its
+    /// end never looks clean by accident, even if this program dies. [`Listener::change`] does not
+    /// change it.
     pub reset_when_closed: bool,
 }
 
@@ -47,7 +46,7 @@ pub struct ListenOptions {
 pub struct Listener<S: Socket = TcpStream> {
     pub(crate) io: S::Listener,
     pub(crate) local: Address,
-    /// What is accepted may be of MPTCP.
+    /// Accepted connections may use MPTCP.
     pub(crate) multipath: bool,
     /// [`ListenOptions::reset_when_closed`].
     pub(crate) resets: bool,
@@ -60,19 +59,19 @@ pub type TcpListener = Listener<TcpStream>;
 pub type UnixListener = Listener<unix::net::UnixStream>;
 
 impl Listener {
-    /// Listens on an address, with default options; port 0 lets the kernel choose one. Of a name
-    /// with several addresses the first that can be had counts, as in the standard library.
+    /// Listens on an address, with default options; port 0 lets the kernel choose one. For a name
+    /// with several addresses it listens on the first that works, as the standard library does.
     ///
     /// # Errors
-    /// Why the address cannot be had.
+    /// Why it cannot listen on the address.
     pub fn bind(address: impl ToSocketAddrs) -> Result<Self, SocketError> {
         Self::bind_with(address, &ListenOptions::default())
     }
 
-    /// Listens on an address. The options count for every accepted connection.
+    /// Listens on an address. The options apply to every accepted connection.
     ///
     /// # Errors
-    /// Names the option that could not be set, or why the address cannot be had.
+    /// The option that could not be set, or why it cannot listen on the address.
     pub fn bind_with(
         address: impl ToSocketAddrs,
         options: &ListenOptions,
@@ -82,7 +81,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Listens on the first address that can be had; nothing waits on the listener.
+    /// Listens on the first address that works; the listener is non-blocking.
     pub(crate) fn bind_to_first(
         addresses: io::Result<impl Iterator<Item = SocketAddr>>,
         options: &ListenOptions,
@@ -106,7 +105,7 @@ impl Listener {
 
     fn begin(fd: OwnedFd, address: SocketAddr, resets: bool) -> io::Result<Self> {
         let multipath = socket::protocol(&fd)? == socket::PROTOCOL_MPTCP;
-        // Accepted connections take it over: no call for each of them. MPTCP refuses it.
+        // Accepted connections inherit it, which saves a call for each. MPTCP refuses it.
         if !multipath {
             socket::set_oob_inline(&fd, true)?;
         }
@@ -125,20 +124,20 @@ impl Listener {
     pub fn accept_now(&self) -> Result<Incoming, SocketError> {
         let failed = |cause| error(Operation::Accept, &self.local, cause);
         let (fd, peer) = socket::accept_now(&self.io).map_err(failed)?;
-        // What was accepted at one address has that address: nobody needs to ask.
+        // If the listener has one address, its connections have the same: no call is needed.
         let local = self.address().filter(|local| !local.ip().is_unspecified());
         let Self { multipath, resets, .. } = *self;
         Ok(Incoming { io: fd.into(), multipath, resets, local, peer })
     }
 
-    /// The options of what is accepted from now on: those of `how` in place of those of `before`, which
-    /// are the kernel's own choice again where `how` has none.
+    /// Changes the options of connections accepted from now on, from `before` to `how`. An option
+    /// of `before` that `how` does not set returns to the kernel's default.
     ///
     /// # Errors
-    /// Names the option that could not be set. Those that could are set then.
+    /// The option that could not be set. The options before it are set.
     pub fn change(&self, before: &ListenOptions, how: &ListenOptions) -> Result<(), SocketError> {
         let failed = |cause| error(Operation::Listen, &self.local, cause);
-        // What nobody has touched has the kernel's own choices.
+        // An untouched socket has the kernel's defaults.
         let untouched = self.local_addr().and_then(socket::open_tcp).map_err(failed)?;
         before.socket.undo(&self.io, &untouched).map_err(failed)?;
         how.socket.apply_to(&self.io)?;
@@ -183,7 +182,7 @@ impl ListenOptions {
         Self { reset_when_closed: on, ..self }
     }
 
-    /// Finds out whether the options can be had for an address, without listening there.
+    /// Checks whether the options can be set for an address, without listening on it.
     ///
     /// # Errors
     /// Names the option that could not be set.
@@ -191,7 +190,7 @@ impl ListenOptions {
         self.open(address).map(drop)
     }
 
-    /// Opens a socket with these options, which does not wait.
+    /// Opens a non-blocking socket with these options.
     fn open(&self, address: SocketAddr) -> Result<OwnedFd, SocketError> {
         let failed = |cause| error(Operation::Listen, &address.into(), cause);
         let multipath = if self.mptcp {
@@ -211,12 +210,12 @@ impl ListenOptions {
         Ok(fd)
     }
 
-    /// Sets the first buffer, and leaves it to the kernel again: what is accepted takes over both.
+    /// Sets the initial buffer and unlocks it again: accepted connections inherit both.
     fn begin_with_buffer(&self, fd: &impl AsFd) -> io::Result<()> {
         let (Some(bytes), None) = (self.first_buffer, self.socket.receive_buffer) else {
             return Ok(());
         };
-        // A buffer that stayed fixed would hold a fast path back for ever.
+        // A buffer that stayed fixed would limit a fast path for good.
         let lock = socket::buffer_lock(fd);
         let Ok(lock) = lock.and_then(|lock| socket::set_buffer_lock(fd, lock).map(|()| lock))
         else {
@@ -230,7 +229,7 @@ impl ListenOptions {
     }
 }
 
-/// A connection that was accepted, and that no event loop knows of yet.
+/// An accepted connection that is not yet registered with an event loop.
 #[derive(Debug)]
 pub struct Incoming {
     pub(crate) io: TcpStream,
@@ -250,13 +249,13 @@ impl Incoming {
         self.peer
     }
 
-    /// Our address, where the listener has just one.
+    /// Our address, if the listener has only one.
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.local
     }
 
-    /// Ends it by a reset at once: nothing of it stays in the kernel.
+    /// Closes it by an immediate reset: nothing of it stays in the kernel.
     pub fn discard(self) {
         // A socket that is gone already needs no reset.
         let _ = socket::set_linger(&self.io, Some(Duration::ZERO));
@@ -264,10 +263,10 @@ impl Incoming {
 }
 
 impl UnixListener {
-    /// Listens on a path, which must not be there yet.
+    /// Listens on a path, which must not exist yet.
     ///
     /// # Errors
-    /// The kernel's: `EADDRINUSE` where something has that name.
+    /// The kernel's: `EADDRINUSE` if the path exists.
     pub fn bind(path: impl AsRef<Path>) -> Result<Self, SocketError> {
         let local = Address::Path(path.as_ref().to_owned());
         match unix::net::UnixListener::bind(path) {
@@ -289,14 +288,14 @@ impl<S: Socket> Listener<S> {
     /// Takes the next connection.
     ///
     /// # Errors
-    /// The kernel's, such as `EMFILE`; most pass by themselves.
+    /// The kernel's, such as `EMFILE`; most are transient.
     pub fn accept(&self) -> Result<Stream<S>, SocketError> {
         let failed = |cause| error(Operation::Accept, &self.local, cause);
         let (io, peer) = S::accept(&self.io).map_err(failed)?;
         accepted(io, self.multipath, peer).map(Stream::of).map_err(failed)
     }
 
-    /// Whether [`Listener::accept`] fails with `WouldBlock` where it would have to wait.
+    /// Sets whether [`Listener::accept`] fails with `WouldBlock` instead of waiting.
     ///
     /// # Errors
     /// None that is known.
@@ -324,7 +323,7 @@ impl<S: Socket> AsFd for Listener<S> {
     }
 }
 
-/// A connection that was accepted. Of a listener of plain TCP or Unix its kind and its options are
+/// The state of an accepted connection. From a plain TCP or Unix listener its kind and options are
 /// known; over MPTCP each connection has its own.
 pub(crate) fn accepted<S: Socket>(
     io: S,

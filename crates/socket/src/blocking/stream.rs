@@ -16,21 +16,22 @@ use lastbyte_sys::{poll, socket};
 use crate::address::{Address, Endpoints, Socket};
 use crate::blocking::halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::builder::{Finish, FinishBlocking};
-use crate::connect::{ConnectOptions, Opening};
+use crate::connect::Opening;
 use crate::error::{FinishError, Operation, SocketError};
-use crate::finish::{Course, Finished, receipt_of};
-use crate::options::{Granted, SocketOptions};
+use crate::finish::{Finished, Finishing, receipt_of};
+use crate::granted::Granted;
+use crate::options::{ConnectOptions, SocketOptions};
 use crate::shared::{self, ReadSide, Shared, WriteSide, length_of};
 
-/// A connected stream socket that counts its bytes and tells the truth about its end: TCP, or as
-/// [`UnixStream`] a Unix socket.
+/// A connected stream socket that counts its bytes and knows how the peer's stream ended: TCP, or
+/// as [`UnixStream`] a Unix socket.
 ///
-/// As [`Read`] it returns `Ok(0)` only for a FIN, or where nothing can be known ([`End::Unknown`],
-/// see [`Stream::observed_end`]). A cut connection is an error, also when a failed write took the
-/// kernel's one report of it.
+/// As [`Read`] it returns `Ok(0)` only for a FIN, or if the end is not known ([`End::Unknown`], see
+/// [`Stream::observed_end`]). After a reset it returns an error, even if the kernel reported the
+/// reset to an earlier write.
 ///
-/// Dropping it is a plain `close`: with unread input that throws away what is queued. To know that
-/// the bytes arrived, [`Stream::finish`] it.
+/// Dropping it is a plain `close`: with unread input that discards queued bytes. To know that the
+/// bytes arrived, [`Stream::finish`] it.
 #[derive(Debug)]
 pub struct Stream<S = std::net::TcpStream> {
     pub(crate) shared: Shared<S>,
@@ -43,9 +44,9 @@ pub type TcpStream = Stream<std::net::TcpStream>;
 
 /// A [`Stream`] over a Unix socket.
 ///
-/// What is written lies in the peer's queue at once, and the kernel knows when its *program* has
-/// read all of it. [`Delivery::Acked`](crate::Delivery::Acked) is claimed only then; of a part
-/// nothing is known.
+/// Written bytes are in the peer's receive queue at once, and the kernel shows when the peer's
+/// *program* has read all of them. Only then is [`Delivery::Acked`](crate::Delivery::Acked) proven;
+/// nothing is known about a part.
 pub type UnixStream = Stream<net::UnixStream>;
 
 impl TcpStream {
@@ -57,11 +58,11 @@ impl TcpStream {
         Self::connect_with(peer, &ConnectOptions::default())
     }
 
-    /// Connects to one address, with options set before. With
-    /// [`ConnectOptions::early`](field@ConnectOptions::early) the kernel has taken all of it by then.
+    /// Connects to one address, with options. It returns once the kernel has accepted all of
+    /// [`ConnectOptions::early`](field@ConnectOptions::early).
     ///
     /// # Errors
-    /// Names the option that could not be set, or why there is no connection.
+    /// The option that could not be set, or why there is no connection.
     pub fn connect_with(peer: SocketAddr, options: &ConnectOptions) -> Result<Self, SocketError> {
         let mut opening = Opening::begin(peer, options)?;
         opening.wait(options.timeout)?;
@@ -88,7 +89,7 @@ impl TcpStream {
     /// Sets `TCP_NODELAY`: see [`SocketOptions::nodelay`](field@SocketOptions::nodelay).
     ///
     /// # Errors
-    /// When the kernel does not take it for this socket.
+    /// When the kernel refuses the option for this socket.
     pub fn set_nodelay(&self, on: bool) -> Result<(), SocketError> {
         SocketOptions::default().nodelay(on).apply_to(self)
     }
@@ -109,7 +110,7 @@ impl TcpStream {
         Granted::read(&self.shared.io).map_err(|cause| self.shared.error(Operation::Sample, cause))
     }
 
-    /// A second descriptor of this connection, by which another thread can watch it.
+    /// A second descriptor of this connection, for another thread that watches it.
     ///
     /// # Errors
     /// `EMFILE`.
@@ -164,9 +165,9 @@ impl UnixStream {
 }
 
 impl<S: Socket> Stream<S> {
-    /// Takes over a connected socket whose history is not known: its end of stream will be
-    /// [`End::Unknown`] where only the history could tell, and its [`Receipt`] counts only what is
-    /// written from here on.
+    /// Takes over a connected socket whose history is not known. Its end of stream is
+    /// [`End::Unknown`] if only the count of all bytes read could show it, and its [`Receipt`]
+    /// counts only bytes written from now on.
     ///
     /// # Errors
     /// When the descriptor is no socket.
@@ -174,15 +175,14 @@ impl<S: Socket> Stream<S> {
         Shared::adopt(socket, false).map(Self::of)
     }
 
-    /// Takes over a connected socket that nobody has read, written or half-closed, as it comes from
-    /// an `accept` or a `connect` of somebody else. Where that is not so, what is said about its
-    /// bytes and its end is wrong.
+    /// Takes over a connected socket that no code has read, written or half-closed, such as one
+    /// just accepted or connected. Otherwise the counts of its bytes and its end are wrong.
     ///
     /// # Errors
     /// When the descriptor is no socket, or still connecting.
     pub fn adopt_new(socket: S) -> Result<Self, SocketError> {
         let shared = Shared::adopt(socket, true)?;
-        // One that was reset in the meantime is gone, but it was there.
+        // A connection that was reset meanwhile is closed, but it was established.
         if shared.kind == Kind::Tcp {
             let state = shared::info(&shared.io).map(|info| info.state);
             match state.map_err(|cause| shared.error(Operation::Sample, cause))? {
@@ -195,7 +195,7 @@ impl<S: Socket> Stream<S> {
         Ok(Self::of(shared))
     }
 
-    /// A connection that nobody has read or written yet.
+    /// A connection that has not been read or written yet.
     pub(crate) fn of(shared: Shared<S>) -> Self {
         Self { shared, reading: ReadSide::default(), writing: WriteSide::default() }
     }
@@ -246,7 +246,7 @@ impl<S: Socket> Stream<S> {
         self.shared.io.set_timeouts(false, timeout)
     }
 
-    /// Ends our direction with a FIN after what is queued; the other one stays open.
+    /// Ends our direction with a FIN after all written bytes; the other direction stays open.
     ///
     /// # Errors
     /// When the connection is gone already.
@@ -256,17 +256,17 @@ impl<S: Socket> Stream<S> {
             .map_err(|cause| self.shared.error(Operation::HalfClose, cause))
     }
 
-    /// Ends the connection so that nothing is lost, and returns the proof:
-    /// `stream.finish().within(limit).wait()?`. See [`Finish`] for what can be asked for.
+    /// Ends the connection without losing bytes, and returns the proof:
+    /// `stream.finish().within(limit).wait()?`. See [`Finish`] for its options.
     ///
-    /// Half-closes, waits for the wanted level, reads and throws away what the peer still sends, and
-    /// only then closes. See [`lastbyte_core::finish`]. To read what the peer still sends,
-    /// [`Stream::prove`] first.
+    /// It half-closes, waits for the wanted level, reads and discards what the peer still sends,
+    /// and only then closes. See [`lastbyte_core::finish`]. To read what the peer still sends, use
+    /// [`Stream::prove`].
     pub fn finish(self) -> Finish<Self> {
         Finish::new(self)
     }
 
-    /// [`Stream::finish`] with options that are at hand.
+    /// [`Stream::finish`] with prepared options.
     ///
     /// # Errors
     /// When less than the wanted level could be proven; the error holds the receipt of what was.
@@ -280,15 +280,15 @@ impl<S: Socket> Stream<S> {
         Finish::new(self)
     }
 
-    /// [`Stream::prove`] with options that are at hand.
+    /// [`Stream::prove`] with prepared options.
     ///
     /// # Errors
     /// When less than the wanted level could be proven; the error holds the receipt of what was.
     pub fn prove_with(&mut self, options: FinishOptions) -> Result<Receipt, FinishError> {
-        let mut course = Course::finish(self.facts(), options);
-        let outcome = course.drive(&self.shared.io);
-        let finished = course.said(outcome, || self.shared.endpoints());
-        course.enter(receipt_of(&finished), &mut self.reading, &mut self.writing);
+        let mut finishing = Finishing::finish(self.facts(), options);
+        let outcome = finishing.drive(&self.shared.io);
+        let finished = finishing.with_endpoints(outcome, || self.shared.endpoints());
+        finishing.record(receipt_of(&finished), &mut self.reading, &mut self.writing);
         finished
     }
 
@@ -316,24 +316,24 @@ impl<S: Socket> Stream<S> {
         self.shared.io
     }
 
-    /// Ends the connection by a reset, on purpose, so that the peer cannot mistake it for a clean
-    /// end; in order, after everything that was written is acknowledged by the peer's kernel.
+    /// Ends the connection by a reset, so that the peer does not take the stream for complete. The
+    /// reset follows once the peer's kernel has acknowledged all written bytes.
     ///
-    /// After `deadline` the reset is sent all the same, and throws away what is left; with a
-    /// deadline of zero at once. The connection is closed in every case. A Unix socket has no reset:
-    /// its peer sees one only where bytes of its own are unread here, and otherwise an end.
+    /// At the `deadline` the reset is sent anyway and discards the rest; with a deadline of zero,
+    /// at once. The connection is closed in every case. A Unix socket has no reset: its peer sees
+    /// one only if we left its bytes unread, and otherwise an end.
     ///
     /// # Errors
-    /// When not all that was written is known to be acknowledged: the error holds the receipt.
+    /// When not all written bytes are known to be acknowledged; the error contains the receipt.
     pub fn abort(self, deadline: Duration) -> Result<Receipt, FinishError> {
-        let mut course = Course::abort(self.facts(), deadline);
-        let outcome = course.drive(&self.shared.io);
-        let aborted = course.said(outcome, || self.shared.endpoints());
+        let mut finishing = Finishing::abort(self.facts(), deadline);
+        let outcome = finishing.drive(&self.shared.io);
+        let aborted = finishing.with_endpoints(outcome, || self.shared.endpoints());
         crate::finish::reset(&self.shared.io, aborted)
     }
 
-    /// [`Stream::finish`], but what the peer still sends is given to `rest`, up to the limit of
-    /// [`Drain::Discard`](crate::Drain::Discard), instead of thrown away.
+    /// [`Stream::finish`], but passes what the peer still sends to `rest`, up to the limit of
+    /// [`Drain::Discard`](crate::Drain::Discard), instead of discarding it.
     ///
     /// # Errors
     /// As those of [`Stream::finish`].
@@ -342,13 +342,13 @@ impl<S: Socket> Stream<S> {
         options: FinishOptions,
         rest: &mut (dyn FnMut(&[u8]) + Send),
     ) -> Result<Receipt, FinishError> {
-        let mut course = Course::finish(self.facts(), options).giving(rest);
-        let outcome = course.drive(&self.shared.io);
-        course.said(outcome, || self.shared.endpoints())
+        let mut finishing = Finishing::finish(self.facts(), options).passing_to(rest);
+        let outcome = finishing.drive(&self.shared.io);
+        finishing.with_endpoints(outcome, || self.shared.endpoints())
     }
 
-    /// Waits at most `timeout` until there is something to `read`, or room to `write`, or an end.
-    /// It may return before that: the next call that does not wait will tell.
+    /// Waits at most `timeout` until there is something to `read`, space to `write`, or an end. It
+    /// may return before that: the next call that does not wait will tell.
     ///
     /// # Errors
     /// The kernel's: `ENOMEM`.
@@ -360,7 +360,7 @@ impl<S: Socket> Stream<S> {
     /// As [`Read::read`], without waiting.
     ///
     /// # Errors
-    /// `WouldBlock` where nothing is there; a cut connection always.
+    /// `WouldBlock` if nothing has arrived; after a reset always an error.
     pub fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let result = socket::receive_now(&self.shared.io, buffer);
         self.shared.on_read(&mut self.reading, buffer.len(), result)
@@ -369,7 +369,7 @@ impl<S: Socket> Stream<S> {
     /// As [`Write::write`], without waiting.
     ///
     /// # Errors
-    /// `WouldBlock` where the kernel has no room.
+    /// `WouldBlock` when the send buffer is full.
     pub fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let io = &self.shared.io;
         self.shared.write(&mut self.writing, bytes.len(), || socket::send_now(io, bytes))
@@ -412,7 +412,7 @@ impl<S: Socket> Write for Stream<S> {
         self.shared.write(&mut self.writing, length_of(parts), || io.send_parts(parts))
     }
 
-    /// Does nothing: a socket has no buffer of its own to flush. It is no proof of anything.
+    /// Does nothing: a socket has no user-space buffer to flush. It proves nothing.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -424,8 +424,8 @@ impl<S: Socket> AsFd for Stream<S> {
     }
 }
 
-/// Watches a connection from beside. It holds a descriptor: while it lives, dropping the [`Stream`]
-/// does not close the connection.
+/// Samples a connection from another thread. It has a descriptor of its own: until it is dropped,
+/// dropping the [`Stream`] does not close the connection.
 #[derive(Debug)]
 pub struct Sampler {
     fd: OwnedFd,
@@ -440,8 +440,8 @@ impl Sampler {
         shared::info(&self.fd)
     }
 
-    /// The same, with the send buffer and what of it is in use, where the kernel tells: what
-    /// [`lastbyte_core::sample::Limits`] judges by.
+    /// [`Sampler::info`] with the size and fill of the send buffer, if the kernel reports them: a
+    /// sample for [`lastbyte_core::sample::Limits`].
     ///
     /// # Errors
     /// As [`Sampler::info`].

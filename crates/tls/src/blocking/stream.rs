@@ -11,25 +11,27 @@ use lastbyte_socket::blocking::Stream;
 use lastbyte_socket::{Endpoints, Finish, FinishBlocking, Socket};
 use rustls::{ClientConfig, Connection, ServerConfig};
 
+use crate::conclusion::Conclusion;
 use crate::error::{Cause, Operation, TlsError, TlsFinishError};
-use crate::receipt::{Concluded, TlsReceipt};
+use crate::receipt::TlsReceipt;
 use crate::session::{Session, Step};
 
-/// How long a failed handshake may take to bring our alert to the peer.
-pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long a failed handshake may take to deliver our alert to the peer.
+pub(crate) const ALERT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A TLS stream that counts its plaintext and tells the truth about its end.
+/// A TLS stream that counts its plaintext and knows how the peer's stream ended.
 ///
-/// As [`Read`] it returns `Ok(0)` only for the peer's `close_notify`. A transport that ends without
-/// it, by a FIN, a reset or anything else, is an error, again and again; see [`TlsStream::observed_end`].
+/// As [`Read`] it returns `Ok(0)` only for the peer's `close_notify`. If the transport ends without
+/// it, by a FIN, a reset or anything else, each read returns an error; see
+/// [`TlsStream::observed_end`].
 ///
-/// As [`Write`] it encrypts what it is given and pushes it to the kernel. Where the kernel has no
-/// room (a write time-out of the transport passed, or an error came) up to about 64 KiB of
-/// ciphertext stay here although `write` counted their plaintext. A `write` takes nothing before
-/// they are gone, [`flush`](Write::flush) waits until they are, a `read` tries once, and a
-/// [finish](TlsStream::finish) includes them. Nothing stays here after a `flush`.
+/// As [`Write`] it encrypts bytes and writes the ciphertext to the kernel. If the kernel does not
+/// accept it (the transport's write time-out passed, or an error came), up to about 64 KiB of
+/// ciphertext stay buffered, although `write` counted their plaintext. The next `write` accepts
+/// nothing before they are written, [`flush`](Write::flush) waits for them, a `read` tries once,
+/// and a [finish](TlsStream::finish) includes them. After a `flush` nothing is buffered.
 ///
-/// Dropping it is a plain `close` without `close_notify`: the peer sees a cut.
+/// Dropping it is a plain `close` without `close_notify`: the peer sees a truncated stream.
 #[derive(Debug)]
 pub struct TlsStream<S = TcpStream> {
     transport: Stream<S>,
@@ -41,7 +43,7 @@ impl<S: Socket> TlsStream<S> {
     /// address as text, that its certificate must be for.
     ///
     /// # Errors
-    /// Says why there is no TLS; the transport is closed then, after the peer was told.
+    /// Why the handshake failed; the transport is then closed, after an alert to the peer.
     pub fn connect(
         transport: Stream<S>,
         config: Arc<ClientConfig>,
@@ -55,7 +57,7 @@ impl<S: Socket> TlsStream<S> {
     /// Makes the handshake as the server, within `timeout`.
     ///
     /// # Errors
-    /// Says why there is no TLS; the transport is closed then, after the peer was told.
+    /// Why the handshake failed; the transport is then closed, after an alert to the peer.
     pub fn accept(
         transport: Stream<S>,
         config: Arc<ServerConfig>,
@@ -82,7 +84,7 @@ impl<S: Socket> TlsStream<S> {
         match stream.handshake(deadline) {
             Ok(()) => Ok(stream),
             Err(cause) => {
-                stream.say_last_words(deadline);
+                stream.send_alert(deadline);
                 Err(failed(cause))
             }
         }
@@ -93,7 +95,7 @@ impl<S: Socket> TlsStream<S> {
             match self.session.handshake().map_err(Cause::Cut)? {
                 Step::Push => match self.push_now() {
                     Err(error) if is_passing(&error) => self.wait(false, true, deadline)?,
-                    Err(error) => return Err(self.last_heard(error)),
+                    Err(error) => return Err(self.explain(error)),
                     Ok(()) => {}
                 },
                 Step::Fill => match self.fill_now() {
@@ -105,8 +107,8 @@ impl<S: Socket> TlsStream<S> {
         }
     }
 
-    /// Where nothing can be written any more, what came before may say why: an alert.
-    fn last_heard(&mut self, error: io::Error) -> Cause {
+    /// After a failed write, an alert received before may say why.
+    fn explain(&mut self, error: io::Error) -> Cause {
         loop {
             match self.session.handshake() {
                 Err(cut) => return Cause::Cut(cut),
@@ -119,21 +121,23 @@ impl<S: Socket> TlsStream<S> {
         }
     }
 
-    /// An alert says why. A plain close would often take it along, over what the peer sent meanwhile.
-    fn say_last_words(mut self, deadline: Deadline) {
+    /// Sends the pending alert. A plain close would often lose it, because of unread bytes from the
+    /// peer.
+    fn send_alert(mut self, deadline: Deadline) {
         if self.push_now().is_ok() {
-            let left = deadline.left().min(LAST_WORDS);
+            let left = deadline.left().min(ALERT_TIMEOUT);
             let _ = self.transport.finish_with(FinishOptions::default().within(left));
         }
     }
 
-    /// The transport: its time-outs, its counts of *ciphertext*, what the kernel knows of it.
+    /// The transport: its time-outs, its counts of *ciphertext*, and what the kernel knows.
     #[must_use]
     pub fn transport(&self) -> &Stream<S> {
         &self.transport
     }
 
-    /// What rustls knows: the version, the protocol agreed on (ALPN), the peer's certificates.
+    /// The connection of rustls: the version, the negotiated protocol (ALPN), the peer's
+    /// certificates.
     #[must_use]
     pub fn tls(&self) -> &Connection {
         self.session.tls()
@@ -145,8 +149,8 @@ impl<S: Socket> TlsStream<S> {
         self.transport.endpoints()
     }
 
-    /// Bytes of plaintext written so far. They are encrypted, and all but the last of them in the
-    /// kernel: see [`TlsStream`].
+    /// Bytes of plaintext written so far. The ciphertext of the last ones may still be buffered:
+    /// see [`TlsStream`].
     #[must_use]
     pub fn written(&self) -> u64 {
         self.session.written
@@ -166,12 +170,12 @@ impl<S: Socket> TlsStream<S> {
         self.session.observed_end()
     }
 
-    /// Says `close_notify` and ends our direction of the transport with a FIN behind it. In TLS 1.3
+    /// Sends `close_notify` and ends our direction of the transport with a FIN after it. In TLS 1.3
     /// the other direction stays open; in TLS 1.2 most peers end it too (RFC 5246 section 7.2.1).
     ///
     /// # Errors
-    /// When the connection is gone, or the kernel does not take what is left in the transport's
-    /// write time-out: then it can be tried again.
+    /// When the connection is gone, or the kernel does not accept the rest within the transport's
+    /// write time-out: then call it again.
     pub fn half_close(&mut self) -> Result<(), TlsError> {
         self.session.close();
         let flushed = self.session.push(&mut self.transport).map_err(Cause::Transport);
@@ -183,23 +187,23 @@ impl<S: Socket> TlsStream<S> {
         })
     }
 
-    /// Ends the connection so that nothing is lost, and returns the proof: flushes what is left, says
-    /// `close_notify`, and finishes the transport (see [`Stream::finish`]), all of it within the
+    /// Ends the connection without losing bytes, and returns the proof: it flushes, sends
+    /// `close_notify`, and finishes the transport (see [`Stream::finish`]), all within the
     /// deadline.
     ///
-    /// What the peer still sends is thrown away, up to the limit of the options, which is in bytes of
-    /// ciphertext. Where [`Delivery::Closed`] is wanted it is decrypted and looked at for the peer's
-    /// `close_notify`; so [`Drain::Keep`] proves that only where a read had met it before.
+    /// It discards what the peer still sends, up to the drain limit in bytes of ciphertext. If
+    /// [`Delivery::Closed`] is wanted, it decrypts those bytes to find the peer's `close_notify`.
+    /// So with [`Drain::Keep`] it proves `Closed` only if a read reached the `close_notify` before.
     ///
-    /// Where the kernel does not take all of it before the deadline, the connection is reset (over
-    /// TCP), so that the peer cannot mistake what it got for all.
+    /// If the kernel does not accept everything before the deadline, the connection is reset (over
+    /// TCP), so that the peer does not take the stream for complete.
     ///
-    /// `stream.finish().within(limit).wait()?`; see [`Finish`] for what can be asked for.
+    /// `stream.finish().within(limit).wait()?`; see [`Finish`] for its options.
     pub fn finish(self) -> Finish<Self> {
         Finish::new(self)
     }
 
-    /// [`TlsStream::finish`] with options that are at hand.
+    /// [`TlsStream::finish`] with prepared options.
     ///
     /// # Errors
     /// When less than the wanted level could be proven; the error holds the receipt of what was.
@@ -210,26 +214,26 @@ impl<S: Socket> TlsStream<S> {
         let flushed = self.flush_by(deadline, options.drain);
         let Self { transport, mut session } = self;
         let left = left_of(options, deadline, &session);
-        let looked = looks_at_the_rest(options);
+        let decrypted = decrypts_the_rest(options);
         let (stuck, transport) = match flushed {
             Err(Stuck::Deadline) => (Some(Unproven::Deadline), transport.abort(Duration::ZERO)),
             Err(Stuck::Broken) => (None, transport.finish_with(left)),
-            Ok(()) if looked => {
-                (None, transport.finish_into(left, &mut |rest| session.swallow(rest)))
+            Ok(()) if decrypted => {
+                (None, transport.finish_into(left, &mut |rest| session.discard_ciphertext(rest)))
             }
             Ok(()) => (None, transport.finish_with(left)),
         };
         let (operation, want, drain) = (Operation::Finish, options.want, left.drain);
-        let concluded = Concluded { operation, want, stuck, drain, looked };
-        concluded.outcome(transport, &mut session, endpoints)
+        let conclusion = Conclusion { operation, want, stuck, drain, decrypted };
+        conclusion.outcome(transport, &mut session, endpoints)
     }
 
-    /// Ends the connection by a reset without `close_notify`, on purpose, so that the peer cannot
-    /// mistake it for a clean end; in order, after everything that was written is acknowledged by the
-    /// peer's kernel. See [`Stream::abort`].
+    /// Ends the connection by a reset without `close_notify`, so that the peer does not take the
+    /// stream for complete. The reset follows once the peer's kernel has acknowledged all written
+    /// bytes. See [`Stream::abort`].
     ///
     /// # Errors
-    /// When not all that was written is known to be acknowledged: the error holds the receipt.
+    /// When not all written bytes are known to be acknowledged; the error contains the receipt.
     pub fn abort(mut self, deadline: Duration) -> Result<TlsReceipt, TlsFinishError> {
         let (deadline, endpoints) = (Deadline::after(deadline), self.transport.endpoints());
         let stuck = match self.flush_by(deadline, Drain::Keep) {
@@ -238,8 +242,9 @@ impl<S: Socket> TlsStream<S> {
         };
         let transport = self.transport.abort(deadline.left());
         let (operation, want) = (Operation::Abort, Delivery::Acked);
-        let concluded = Concluded { operation, want, stuck, drain: Drain::Keep, looked: false };
-        concluded.outcome(transport, &mut self.session, endpoints)
+        let conclusion =
+            Conclusion { operation, want, stuck, drain: Drain::Keep, decrypted: false };
+        conclusion.outcome(transport, &mut self.session, endpoints)
     }
 
     /// Gives the transport back, with nothing closed, where TLS is over on it: both sides said
@@ -291,7 +296,7 @@ impl<S: Socket> TlsStream<S> {
     }
 
     fn fill_now(&mut self) -> io::Result<()> {
-        let result = self.transport.read_now(self.session.room());
+        let result = self.transport.read_now(self.session.buffer());
         self.session.on_fill(result, self.transport.observed_end())
     }
 
@@ -318,7 +323,7 @@ pub(crate) fn left_of(
 }
 
 /// Whether a finish has to look for the peer's `close_notify`.
-pub(crate) fn looks_at_the_rest(options: FinishOptions) -> bool {
+pub(crate) fn decrypts_the_rest(options: FinishOptions) -> bool {
     options.want >= Delivery::Closed && options.drain != Drain::Keep
 }
 
@@ -329,7 +334,7 @@ pub(crate) enum Stuck {
     Broken,
 }
 
-/// A time that may be too far away to be told.
+/// A deadline that may be beyond the clock's range.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     began: Instant,
@@ -384,7 +389,7 @@ impl<S: Socket> Read for TlsStream<S> {
             if let Some(taken) = taken {
                 return taken;
             }
-            let result = self.transport.read(self.session.room());
+            let result = self.transport.read(self.session.buffer());
             self.session.on_fill(result, self.transport.observed_end())?;
         }
     }

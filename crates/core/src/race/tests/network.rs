@@ -10,8 +10,8 @@ use std::time::Duration;
 use lastbyte_core::history::History;
 use lastbyte_core::order::{PolicyTable, Source};
 use lastbyte_core::race::{
-    Action, Attempt, Because, Candidate, Course, Parameters, Question, Race, Standing,
-    TRIAL_HEADWAY,
+    Action, Attempt, AttemptState, Because, Candidate, Parameters, Question, Race, Standing,
+    TRIAL_HEAD_START,
 };
 
 /// What an address does with a connection.
@@ -64,13 +64,13 @@ pub fn source_for(address: IpAddr) -> Source {
 }
 
 impl Network {
-    /// Races through it. What is left to chance comes from `draw`; what earlier races told, and when
+    /// Races through it. What is left to chance comes from `tie_breaker`; what earlier races told, and when
     /// this one begins, from `history`.
     pub fn race(
         &self,
         parameters: Parameters,
         history: Option<(&mut History, Duration)>,
-        draw: &mut dyn FnMut() -> u64,
+        tie_breaker: &mut dyn FnMut() -> u64,
     ) -> Outcome {
         let questions: Vec<Question> =
             self.answers.iter().map(|(question, ..)| *question).collect();
@@ -108,14 +108,14 @@ impl Network {
                                 }
                                 None => Standing::Unknown,
                             };
-                            Self::enter(&mut race, event, now, &known, draw);
+                            Self::enter(&mut race, event, now, &known, tie_breaker);
                         }
                         _ => now = until,
                     }
                 }
                 last => {
                     if let Some(history) = history.as_deref_mut() {
-                        history.enter("host", race.verdicts(now), began + now);
+                        history.record("host", race.verdicts(now), began + now);
                     }
                     return Outcome { race, last, at: now, started };
                 }
@@ -143,7 +143,7 @@ impl Network {
         event: Event<'_>,
         now: Duration,
         known: &dyn Fn(SocketAddr) -> Standing,
-        draw: &mut dyn FnMut() -> u64,
+        tie_breaker: &mut dyn FnMut() -> u64,
     ) {
         match event {
             Event::Connected(attempt) => race.on_connected(attempt, now),
@@ -154,7 +154,7 @@ impl Network {
                     source: Some(source_for(address.ip())),
                     standing: known(*address),
                     service: 0,
-                    draw: draw(),
+                    tie_breaker: tie_breaker(),
                 };
                 let candidates: Vec<Candidate> = addresses.iter().map(candidate).collect();
                 race.on_answer(question, &candidates, now);
@@ -199,8 +199,8 @@ pub fn by_bytes(bytes: &[u8]) {
             1 => race.on_connected(argument % 8, now),
             2 => {
                 let last = argument % 8 + 1 == started.len();
-                let running = race.attempts().get(argument % 8).map(|attempt| attempt.course);
-                if last && running == Some(Course::Running) {
+                let running = race.attempts().get(argument % 8).map(|attempt| attempt.state);
+                if last && running == Some(AttemptState::Running) {
                     earliest = now;
                 }
                 race.on_failed(argument % 8, now);
@@ -215,18 +215,18 @@ pub fn by_bytes(bytes: &[u8]) {
                     assert!(soon || now >= earliest, "{now:?} is before {earliest:?}");
                     earliest = now
                         + match because {
-                            Because::Trial => TRIAL_HEADWAY,
+                            Because::Trial => TRIAL_HEAD_START,
                             _ => parameters.minimum_connection_attempt_delay,
                         };
                     started.push(address);
                 }
                 Action::Wait { until } => assert!(now < until && until <= parameters.deadline),
                 Action::Connected { attempt } => {
-                    let course = race.attempts()[attempt].course;
-                    assert!(matches!(course, Course::Connected(_)), "{course:?}");
+                    let state = race.attempts()[attempt].state;
+                    assert!(matches!(state, AttemptState::Connected(_)), "{state:?}");
                 }
                 Action::Exhausted => {
-                    let open = |attempt: &Attempt| attempt.course == Course::Running;
+                    let open = |attempt: &Attempt| attempt.state == AttemptState::Running;
                     assert!(!race.attempts().iter().any(open) && race.untried().count() == 0);
                 }
                 Action::TimedOut => assert!(now >= parameters.deadline),
@@ -252,5 +252,5 @@ fn candidate(next: &mut impl FnMut() -> usize) -> Candidate {
         _ => Standing::Good { rtt: Duration::from_millis(next() as u64 * 10) },
     };
     let source = (bits & 8 == 0).then(|| source_for(address.ip()));
-    Candidate { address, source, standing, service: (bits >> 6) as u16, draw: next() as u64 }
+    Candidate { address, source, standing, service: (bits >> 6) as u16, tie_breaker: next() as u64 }
 }

@@ -2,11 +2,11 @@
 
 #![allow(missing_docs, unreachable_pub, reason = "for tests alone")]
 
-use lastbyte_core::request::{Asking, Credentials, Step};
+use lastbyte_core::request::{Credentials, RequestReader, Step};
 
 /// What became of what a client sent.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Course {
+pub struct Progress {
     /// All steps but [`Step::More`].
     pub steps: Vec<Step>,
     /// What it sent behind its request, if that was understood.
@@ -14,18 +14,18 @@ pub struct Course {
 }
 
 /// Sends bytes in pieces of these sizes, in turn, and does what the machine says.
-pub fn send<A: Asking>(mut machine: A, bytes: &[u8], sizes: &[usize]) -> Course {
+pub fn send<A: RequestReader>(mut machine: A, bytes: &[u8], sizes: &[usize]) -> Progress {
     let mut rest = bytes;
     let mut steps = Vec::new();
     let mut sizes = sizes.iter().copied().cycle();
     loop {
         let step = machine.next();
-        assert!(machine.room() <= A::MOST);
+        assert!(machine.capacity() <= A::MOST);
         match &step {
-            Step::More if rest.is_empty() => return Course { steps, early: None },
+            Step::More if rest.is_empty() => return Progress { steps, early: None },
             Step::More => {
                 let size = sizes.next().unwrap_or(rest.len()).clamp(1, rest.len());
-                let room = machine.room();
+                let room = machine.capacity();
                 let taken = machine.put(&rest[..size]);
                 assert_eq!(taken, size.min(room));
                 assert!(taken > 0, "it asks for more and takes nothing");
@@ -39,12 +39,12 @@ pub fn send<A: Asking>(mut machine: A, bytes: &[u8], sizes: &[usize]) -> Course 
                 assert!(destination.port != 0, "{destination:?}");
                 assert!(!destination.host.is_empty() && !destination.host.contains(odd));
                 steps.push(step);
-                let early = [&machine.into_early(), rest].concat();
-                return Course { steps, early: Some(early) };
+                let early = [&machine.into_rest(), rest].concat();
+                return Progress { steps, early: Some(early) };
             }
             Step::Refuse(_) => {
                 steps.push(step);
-                return Course { steps, early: None };
+                return Progress { steps, early: None };
             }
         }
         steps.push(step);
@@ -61,7 +61,7 @@ pub fn is_user(credentials: &Credentials) -> bool {
 ///
 /// The first byte says whether there are users, the second how many sizes of pieces follow; then come
 /// the sizes, then what the client sends.
-pub fn by_bytes<A: Asking>(make: impl Fn(bool) -> A, bytes: &[u8]) {
+pub fn by_bytes<A: RequestReader>(make: impl Fn(bool) -> A, bytes: &[u8]) {
     let [users, count, rest @ ..] = bytes else { return };
     let Some((sizes, sent)) = rest.split_at_checked(usize::from(count % 16)) else { return };
     let sizes: Vec<usize> = sizes.iter().map(|size| usize::from(*size)).collect();

@@ -1,4 +1,4 @@
-//! The words for how far bytes came and how a stream ended, as numbers and as text.
+//! The enums of the C interface, as numbers and as text.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -10,25 +10,25 @@ use lastbyte::{Delivery, PeerEnd, Unproven};
 pub enum Level {
     /// Nothing was done: the descriptor is no connected stream socket, or the options are wrong.
     None = 0,
-    /// The local kernel accepted the bytes: `write` returned. They may still be thrown away.
+    /// The local kernel accepted the bytes: `write` returned. They may still be discarded.
     Written = 1,
     /// They left the send queue for the device at least once. They may still be lost.
     Sent = 2,
     /// The peer's kernel acknowledged them. Its program may not have read them.
     Acked = 3,
-    /// Acked, and the peer's FIN came after ours was acknowledged. It does not say that its program
-    /// read anything: it may have half-closed early, or be a proxy.
+    /// Acked, and the peer's FIN came after ours was acknowledged. It does not prove that the
+    /// peer's program read anything: the program may have half-closed early, or be a proxy.
     Closed = 4,
-    /// The peer's program said so. TCP has no such answer: asking for it fails once everything else
-    /// is proven.
+    /// The peer's program confirmed them. TCP cannot prove that: a finish that wants it fails once
+    /// everything else is proven.
     Confirmed = 5,
 }
 
-/// How the other side stood at the end of a finish.
+/// How the peer's direction had ended when a finish ended.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// Its stream ended, and nothing can be said about how; or nothing was done.
+    /// Its stream ended, and how is not known; or nothing was done.
     Unknown = 0,
     /// It was still connected and had not ended its direction.
     Open = 1,
@@ -36,11 +36,11 @@ pub enum Peer {
     Fin = 2,
     /// It reset the connection, or our kernel gave it up.
     Reset = 3,
-    /// It did not answer until the deadline.
+    /// It did not end its direction before the deadline.
     Silent = 4,
 }
 
-/// Why a finish could not prove what was wanted. In brackets: `errno`.
+/// Why a finish could not prove the wanted level. In brackets: `errno`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
@@ -50,37 +50,40 @@ pub enum Why {
     Deadline = 1,
     /// The peer reset the connection, or our kernel gave it up (ECONNRESET).
     Reset = 2,
-    /// The connection was gone, or never there, before a FIN could be queued (ENOTCONN).
+    /// The connection was closed or never established, so no FIN could be queued (ENOTCONN).
     NotConnected = 3,
-    /// `LB_LEVEL_CLOSED` was wanted, and the peer had ended its direction before our FIN was
-    /// acknowledged: its FIN says nothing about our bytes (EPROTO).
+    /// `LB_LEVEL_CLOSED` was wanted, and the peer ended its direction before it acknowledged our
+    /// FIN: its FIN proves nothing about our bytes (EPROTO).
     EarlyFin = 4,
-    /// It cannot be known (EOPNOTSUPP): MPTCP and vsock count nothing, no transport has
-    /// `LB_LEVEL_CONFIRMED`, and `LB_LEVEL_CLOSED` needs `bytes_read`. What can be done was done.
+    /// The kernel cannot prove the level (EOPNOTSUPP): MPTCP and vsock count nothing, no transport
+    /// has `LB_LEVEL_CONFIRMED`, and `LB_LEVEL_CLOSED` needs `bytes_read`. All steps were taken
+    /// that prevent a loss.
     Unknowable = 5,
-    /// The kernel refused a call that it grants every connection (the kernel's own number).
+    /// The kernel refused a system call that should succeed on every connection (the kernel's
+    /// `errno`).
     Refused = 6,
     /// Nothing was done: no such descriptor is open (EBADF).
     NotOpen = 7,
-    /// Nothing was done: a file, a pipe, or another descriptor that is no socket (ENOTSOCK).
+    /// Nothing was done: the descriptor is a file, a pipe or something else, not a socket
+    /// (ENOTSOCK).
     NoSocket = 8,
-    /// Nothing was done: a socket of datagrams, which has no stream to end (EPROTOTYPE).
+    /// Nothing was done: a datagram socket has no stream to end (EPROTOTYPE).
     NoStream = 9,
     /// Nothing was done: a listening socket, which has no peer (EINVAL).
     Listening = 10,
-    /// Nothing was done: the options make no sense (EINVAL).
+    /// Nothing was done: the options are invalid (EINVAL).
     BadOptions = 11,
 }
 
-/// How a stream that was read to its end really ended.
+/// How a stream ended that was read to its end.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Nothing can be said.
+    /// Not known.
     Unknown = 0,
     /// The peer ended its direction with a FIN after the last byte that was read.
     Fin = 1,
-    /// The connection was reset: bytes may be missing, however clean the end looked.
+    /// The connection was reset: bytes may be missing, even if the end looked clean.
     Reset = 2,
 }
 
@@ -96,7 +99,7 @@ pub enum Family {
     Ipv6 = 6,
 }
 
-/// Who is asked for the addresses of a name.
+/// What resolves the addresses of a name.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResolvedBy {
@@ -149,8 +152,8 @@ pub extern "C" fn lb_peer_name(peer: c_int) -> *const c_char {
     Peer::numbered(peer).map_or(INVALID, Peer::name).as_ptr()
 }
 
-/// An `enum lb_why` in words, such as "the deadline passed"; "invalid" for any other number. Never
-/// NULL; not to be freed.
+/// The text of an `enum lb_why`, such as "the deadline passed"; "invalid" for any other number.
+/// Never NULL; not to be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn lb_why_name(why: c_int) -> *const c_char {
     Why::numbered(why).map_or(INVALID, Why::name).as_ptr()
@@ -163,8 +166,8 @@ pub extern "C" fn lb_end_name(end: c_int) -> *const c_char {
     End::numbered(end).map_or(INVALID, End::name).as_ptr()
 }
 
-/// An `enum lb_undialed` in words, such as "the name has no address"; "invalid" for any other number.
-/// Never NULL; not to be freed.
+/// The text of an `enum lb_undialed`, such as "the name has no address"; "invalid" for any other
+/// number. Never NULL; not to be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn lb_undialed_name(why: c_int) -> *const c_char {
     Undialed::numbered(why).map_or(INVALID, Undialed::name).as_ptr()
@@ -191,7 +194,7 @@ impl Level {
         }
     }
 
-    /// The same in Rust, which has no word for nothing.
+    /// The same in Rust, which has no level for nothing.
     pub(crate) fn delivery(self) -> Option<Delivery> {
         match self {
             Self::None => None,
@@ -284,13 +287,13 @@ impl Why {
             Self::Reset => c"the connection was reset",
             Self::NotConnected => c"the socket was not connected",
             Self::EarlyFin => c"the peer's FIN came before ours was acknowledged",
-            Self::Unknowable => c"this cannot be known for this socket",
+            Self::Unknowable => c"the kernel cannot prove this level for this kind of socket",
             Self::Refused => c"a system call failed",
             Self::NotOpen => c"the descriptor is not open",
-            Self::NoSocket => c"the descriptor is no socket",
-            Self::NoStream => c"the socket is no stream",
-            Self::Listening => c"the socket is listening, it has no peer",
-            Self::BadOptions => c"the options make no sense",
+            Self::NoSocket => c"the descriptor is not a socket",
+            Self::NoStream => c"the socket is not a stream socket",
+            Self::Listening => c"the socket is listening and has no peer",
+            Self::BadOptions => c"the options are invalid",
         }
     }
 
@@ -380,13 +383,13 @@ impl Undialed {
             Self::Connected => c"connected",
             Self::BadHost => c"this can be no host",
             Self::BadPort => c"port 0 cannot be connected to",
-            Self::BadOptions => c"the options make no sense",
-            Self::NoResolver => c"the configuration of DNS cannot be used",
-            Self::NoEvents => c"nothing is left to wait with",
+            Self::BadOptions => c"the options are invalid",
+            Self::NoResolver => c"the DNS configuration of the system cannot be used",
+            Self::NoEvents => c"no descriptor or memory is left to wait with",
             Self::NoAddress => c"the name has no address",
-            Self::NoAnswer => c"nobody could say whether the name has an address",
+            Self::NoAnswer => c"no server could say whether the name has an address",
             Self::AllFailed => c"no address connected",
-            Self::TimedOut => c"the time passed",
+            Self::TimedOut => c"the deadline passed",
             Self::Broken => c"a bug in liblastbyte",
         }
     }

@@ -1,13 +1,13 @@
-//! The words of the library as Python reads them: by name or number.
+//! The library's types as Python reads them: by name or number.
 
 use std::time::Duration;
 
 use lastbyte::{Delivery, FinishError, PeerEnd, Receipt, State, TcpInfo, Unproven};
 use pyo3::prelude::*;
 
-/// A receipt: a `dict` on its way out, any object with these attributes on its way in.
+/// A receipt: returned as a `dict`, taken from any object with these attributes.
 #[derive(FromPyObject, IntoPyObject)]
-pub(crate) struct ReceiptWords {
+pub(crate) struct ReceiptFields {
     level: u8,
     written: Option<u64>,
     sent: Option<u64>,
@@ -18,8 +18,8 @@ pub(crate) struct ReceiptWords {
     took: f64,
 }
 
-impl ReceiptWords {
-    /// Of a finish that was not begun.
+impl ReceiptFields {
+    /// The receipt of a finish that did not begin.
     pub(crate) fn of_nothing() -> Self {
         Self {
             level: level(Delivery::Written),
@@ -33,7 +33,7 @@ impl ReceiptWords {
         }
     }
 
-    /// `None` where a word is not one of ours.
+    /// `None` if the level or the peer's end is not valid.
     pub(crate) fn read(&self) -> Option<Receipt> {
         let mut receipt = Receipt::new(level_of(self.level)?);
         receipt.written = self.written;
@@ -47,7 +47,7 @@ impl ReceiptWords {
     }
 }
 
-impl From<Receipt> for ReceiptWords {
+impl From<Receipt> for ReceiptFields {
     fn from(receipt: Receipt) -> Self {
         Self {
             level: level(receipt.level),
@@ -62,7 +62,7 @@ impl From<Receipt> for ReceiptWords {
     }
 }
 
-/// Why a finish proved less than was wanted: a `dict`.
+/// Why a finish proved less than the wanted level: a `dict`.
 #[derive(IntoPyObject)]
 pub(crate) struct Failure {
     why: &'static str,
@@ -75,7 +75,7 @@ impl Failure {
         let (why, number, begun) = reason(error.why);
         let number =
             error.source.as_ref().and_then(|source| source.raw_os_error()).unwrap_or(number);
-        // A receipt of what was not begun says nothing.
+        // Without a begun finish the receipt is empty.
         let text =
             if begun { error.to_string() } else { format!("{}: {}", error.operation, error.why) };
         Self { why, number, text }
@@ -87,7 +87,7 @@ impl Failure {
     }
 }
 
-/// Its name, the number of the error that comes closest, and whether the finish was begun.
+/// Its name, the closest `errno`, and whether the finish began.
 fn reason(why: Unproven) -> (&'static str, i32, bool) {
     match why {
         Unproven::Deadline => ("deadline", ETIMEDOUT, true),
@@ -106,16 +106,16 @@ fn reason(why: Unproven) -> (&'static str, i32, bool) {
 
 /// Why a dial has no connection: a `dict`.
 #[derive(IntoPyObject)]
-pub(crate) struct UndialedWords {
-    /// One of those that the Python half knows.
+pub(crate) struct UndialedFields {
+    /// One of the names that the Python half knows.
     pub(crate) why: &'static str,
     pub(crate) number: i32,
     pub(crate) text: String,
-    /// How each attempt failed: number and text.
+    /// How each attempt failed: `errno` and text.
     pub(crate) attempts: Vec<(i32, String)>,
 }
 
-impl UndialedWords {
+impl UndialedFields {
     pub(crate) fn new(why: &'static str, number: i32, text: String) -> Self {
         Self { why, number, text, attempts: Vec::new() }
     }
@@ -152,14 +152,14 @@ fn peer_of(name: &str) -> Option<PeerEnd> {
     all.into_iter().find(|end| end.to_string() == name)
 }
 
-/// A state by its name, or by its number where this version has no name for it.
+/// A state by its name, or by its number if this version has no name for it.
 #[derive(IntoPyObject)]
-enum StateWord {
+enum StateName {
     Name(&'static str),
     Number(u8),
 }
 
-impl From<State> for StateWord {
+impl From<State> for StateName {
     fn from(state: State) -> Self {
         match (state.name(), state) {
             (Some(name), _) => Self::Name(name),
@@ -171,8 +171,8 @@ impl From<State> for StateWord {
 
 /// `TCP_INFO`: a `dict` with units in its keys.
 #[derive(IntoPyObject)]
-pub(crate) struct InfoWords {
-    state: StateWord,
+pub(crate) struct InfoFields {
+    state: StateName,
     mss_bytes: u32,
     unacked_segments: u32,
     rtt_us: u32,
@@ -192,7 +192,7 @@ pub(crate) struct InfoWords {
     peer_window_bytes: Option<u32>,
 }
 
-impl From<TcpInfo> for InfoWords {
+impl From<TcpInfo> for InfoFields {
     fn from(info: TcpInfo) -> Self {
         Self {
             state: info.state.into(),
@@ -201,7 +201,7 @@ impl From<TcpInfo> for InfoWords {
             rtt_us: info.rtt_us,
             cwnd_segments: info.cwnd_segments,
             retransmitted_segments: info.total_retrans_segments,
-            // The largest number stands for no limit.
+            // The largest number means no limit.
             pacing_bytes_per_s: info.pacing_rate.filter(|rate| *rate != u64::MAX),
             acked_bytes: info.bytes_acked,
             received_bytes: info.bytes_received,

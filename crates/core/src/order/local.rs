@@ -1,4 +1,4 @@
-//! What the kernel says of this host's IPv6 addresses, for the rules 3, 4 and 7.
+//! This host's IPv6 addresses as the kernel reports them, for rules 3, 4 and 7.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -6,16 +6,16 @@ use super::Source;
 
 /// The IPv6 addresses of this host, in one network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HeldAddresses {
-    addresses: Vec<HeldAddress>,
+pub struct LocalAddresses {
+    addresses: Vec<LocalAddress>,
 }
 
 /// An IPv6 address of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldAddress {
+pub struct LocalAddress {
     /// The address.
     pub address: Ipv6Addr,
-    /// The number of its interface (`netdevice(7)`).
+    /// The index of its interface (`netdevice(7)`).
     pub index: u32,
     /// The name of its interface.
     pub interface: String,
@@ -26,61 +26,62 @@ pub struct HeldAddress {
     pub flags: u8,
 }
 
-impl HeldAddresses {
-    /// Reads `/proc/net/if_inet6`: address, number of the interface, length of the prefix, scope and
-    /// flags, all hexadecimal, and the interface's name. Lines that make no sense are passed over.
+impl LocalAddresses {
+    /// Parses `/proc/net/if_inet6`: address, interface index, prefix length, scope and flags, all
+    /// hexadecimal, then the interface name. Malformed lines are skipped.
     #[must_use]
     pub fn parse(if_inet6: &str) -> Self {
-        Self { addresses: if_inet6.lines().filter_map(HeldAddress::parse).collect() }
+        Self { addresses: if_inet6.lines().filter_map(LocalAddress::parse).collect() }
     }
 
-    /// All of them, in the order of the file.
-    pub fn iter(&self) -> impl Iterator<Item = &HeldAddress> {
+    /// All addresses, in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = &LocalAddress> {
         self.addresses.iter()
     }
 
-    /// The entry of an address. Several interfaces may have the same one of link-local scope: then that
-    /// of interface `index`, and otherwise the first.
+    /// The entry of an address. Several interfaces may have the same link-local address: then the
+    /// entry of interface `index`, or else the first.
     #[must_use]
-    pub fn find(&self, address: Ipv6Addr, index: u32) -> Option<&HeldAddress> {
-        let mut all = self.addresses.iter().filter(|held| held.address == address);
+    pub fn find(&self, address: Ipv6Addr, index: u32) -> Option<&LocalAddress> {
+        let mut all = self.addresses.iter().filter(|local| local.address == address);
         let first = all.next()?;
         if first.index == index {
             return Some(first);
         }
-        Some(all.find(|held| held.index == index).unwrap_or(first))
+        Some(all.find(|local| local.index == index).unwrap_or(first))
     }
 
-    /// A source address with what is known of it but for the tunnel, which its interface tells: see
-    /// [`is_tunnel`].
+    /// The address as a source, with its flags. Whether it belongs to a tunnel depends on its
+    /// interface: see [`is_tunnel`].
     ///
-    /// The kernel marks home addresses (`IFA_F_HOMEADDRESS`), and care-of addresses by nothing: where
-    /// this host has a home address, those without the mark are taken for care-of addresses. Where it
-    /// has none, it is not mobile, and there are none. The loopback address is never one.
+    /// The kernel flags home addresses (`IFA_F_HOMEADDRESS`), but not care-of addresses. If this
+    /// host has a home address, it is mobile, and the addresses without the flag count as care-of
+    /// addresses. Otherwise it has none. The loopback address is never one.
     #[must_use]
-    pub fn source(&self, held: &HeldAddress) -> Source {
-        let is_home = |held: &HeldAddress| held.flags & HOME_ADDRESS != 0;
+    pub fn source(&self, local: &LocalAddress) -> Source {
+        let is_home = |local: &LocalAddress| local.flags & HOME_ADDRESS != 0;
         Source {
-            address: IpAddr::V6(held.address),
-            deprecated: held.flags & DEPRECATED != 0,
-            care_of: !is_home(held)
-                && !held.address.is_loopback()
+            address: IpAddr::V6(local.address),
+            deprecated: local.flags & DEPRECATED != 0,
+            care_of: !is_home(local)
+                && !local.address.is_loopback()
                 && self.addresses.iter().any(is_home),
             tunnel: false,
         }
     }
 
-    /// Whether one of them reaches beyond this host and its links. One that is still being checked for
-    /// duplicates counts, as it can be used in a moment; one that is a duplicate does not.
+    /// Whether one of the addresses reaches beyond this host and its links. An address still in
+    /// duplicate address detection counts, since it becomes usable in a moment; a duplicate does
+    /// not.
     #[must_use]
     pub fn reach_beyond_links(&self) -> bool {
         self.addresses
             .iter()
-            .any(|held| held.scope & (LOOPBACK | LINK_LOCAL) == 0 && held.flags & DUPLICATE == 0)
+            .any(|local| local.scope & (LOOPBACK | LINK_LOCAL) == 0 && local.flags & DUPLICATE == 0)
     }
 }
 
-impl HeldAddress {
+impl LocalAddress {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let digits = words.next().filter(|word| word.len() == 32)?;
@@ -102,10 +103,11 @@ const DEPRECATED: u8 = 0x20;
 const LOOPBACK: u8 = 0x10;
 const LINK_LOCAL: u8 = 0x20;
 
-/// Whether the interfaces of this hardware type (`ARPHRD_*` of `include/uapi/linux/if_arp.h`) put
-/// packets into those of another network layer, for rule 7: IP in IP, in IPv6, 6in4 and 6to4, and GRE.
+/// Whether interfaces of this hardware type (`ARPHRD_*` of `include/uapi/linux/if_arp.h`)
+/// encapsulate packets, for rule 7: IP in IP, IP in IPv6, 6in4, 6to4 and GRE.
 ///
-/// What a program tunnels (WireGuard, OpenVPN) is no transition mechanism, and has no type of its own.
+/// Tunnels made by programs (WireGuard, OpenVPN) are no transition mechanism and have no hardware
+/// type of their own.
 #[must_use]
 pub fn is_tunnel(hardware_type: u16) -> bool {
     const TUNNEL: u16 = 768;
@@ -134,28 +136,29 @@ fe8000000000000020e153fffe9c2dd6 03 40 20 c0      one
 
     #[test]
     fn each_line_is_an_address() {
-        let held = HeldAddresses::parse(TEXT);
-        assert_eq!(held.iter().count(), 6);
+        let local = LocalAddresses::parse(TEXT);
+        assert_eq!(local.iter().count(), 6);
         let address = "2001:db8:3::1".parse().unwrap();
         let wanted =
-            HeldAddress { address, index: 5, interface: "two".into(), scope: 0, flags: 0x92 };
-        assert_eq!(held.find(address, 0), Some(&wanted));
-        assert_eq!(held.find("2001:db8::1".parse().unwrap(), 0), None);
+            LocalAddress { address, index: 5, interface: "two".into(), scope: 0, flags: 0x92 };
+        assert_eq!(local.find(address, 0), Some(&wanted));
+        assert_eq!(local.find("2001:db8::1".parse().unwrap(), 0), None);
     }
 
     #[test]
     fn of_two_equal_addresses_the_interface_decides() {
-        let held = HeldAddresses::parse(TEXT);
+        let local = LocalAddresses::parse(TEXT);
         let address = "fe80::20e1:53ff:fe9c:2dd6".parse().unwrap();
-        let found = [5, 3, 0, 7].map(|index| held.find(address, index).unwrap().interface.as_str());
+        let found =
+            [5, 3, 0, 7].map(|index| local.find(address, index).unwrap().interface.as_str());
         assert_eq!(found, ["two", "one", "two", "two"]);
     }
 
     #[test]
     fn flags_tell_of_deprecated_and_home_addresses() {
         let source = |text: &str, address: &str| {
-            let held = HeldAddresses::parse(text);
-            let source = held.source(held.find(address.parse().unwrap(), 0).unwrap());
+            let local = LocalAddresses::parse(text);
+            let source = local.source(local.find(address.parse().unwrap(), 0).unwrap());
             assert_eq!(source.address, address.parse::<IpAddr>().unwrap());
             assert!(!source.tunnel);
             (source.deprecated, source.care_of)
@@ -184,7 +187,7 @@ fe8000000000000020e153fffe9c2dd6 03 40 20 c0      one
             ("20010db8000000000000000000000002 04 40 00 c8     eth0", false),
             ("20010db8000000000000000000000002 04 40 00", false),
         ] {
-            assert_eq!(HeldAddresses::parse(text).reach_beyond_links(), reaches, "{text}");
+            assert_eq!(LocalAddresses::parse(text).reach_beyond_links(), reaches, "{text}");
         }
     }
 
@@ -209,15 +212,15 @@ fe8000000000000020e153fffe9c2dd6 03 40 20 c0      one
 
         #[test]
         fn no_text_makes_it_panic(text in any::<String>()) {
-            let _ = HeldAddresses::parse(&text);
+            let _ = LocalAddresses::parse(&text);
         }
 
         #[test]
         fn no_line_makes_it_panic(
             lines in prop::collection::vec("[0-9a-fA-F+]{30,33}( [0-9a-fxé]{0,9}){0,5} ?[a-zé]{0,3}", 0..9),
         ) {
-            let held = HeldAddresses::parse(&lines.join("\n"));
-            prop_assert!(held.iter().count() <= lines.len());
+            let local = LocalAddresses::parse(&lines.join("\n"));
+            prop_assert!(local.iter().count() <= lines.len());
         }
     }
 }

@@ -17,9 +17,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::{runtime, task, time};
 
+use crate::args::Args;
 use crate::request::{Ending, NAME, Request, Usage, pattern};
 use crate::table::{self, Batch};
-use crate::words::Words;
 
 /// How long a connection may take before it counts as stuck.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -27,14 +27,14 @@ const LONGEST: Duration = Duration::from_secs(60);
 const LOOKS: u32 = 1000;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-pub(crate) fn ask(words: &Words) -> Result<(), Box<dyn Error>> {
-    let plan = Plan::of(words)?;
+pub(crate) fn run(args: &Args) -> Result<(), Box<dyn Error>> {
+    let plan = Plan::of(args)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let local = task::LocalSet::new();
     runtime.block_on(local.run_until(async {
         let batches = plan.run().await?;
         table::print(&plan.title(), &batches);
-        if words.text("quit").is_some() {
+        if args.text("quit").is_some() {
             plan.targets[0].usage(Request::Quit).await?;
         }
         Ok(())
@@ -75,36 +75,36 @@ enum Went {
 }
 
 impl Plan {
-    fn of(words: &Words) -> Result<Self, Box<dyn Error>> {
+    fn of(args: &Args) -> Result<Self, Box<dyn Error>> {
         let mut targets = Vec::new();
-        if let Some(address) = words.text("tcp") {
+        if let Some(address) = args.text("tcp") {
             let address = address.to_socket_addrs()?.next().ok_or("no address")?;
             targets.push(Rc::new(Target::Tcp(address)));
         }
-        if let (Some(address), Some(path)) = (words.text("tls"), words.text("cert")) {
+        if let (Some(address), Some(path)) = (args.text("tls"), args.text("cert")) {
             let address = address.to_socket_addrs()?.next().ok_or("no address")?;
             targets.push(Rc::new(Target::Tls(address, path.into())));
         }
-        if let Some(path) = words.text("unix") {
+        if let Some(path) = args.text("unix") {
             targets.push(Rc::new(Target::Unix(path.into())));
         }
         if targets.is_empty() {
             return Err("ask where? tcp=ADDRESS, tls=ADDRESS cert=PATH, unix=PATH".into());
         }
-        let endings = match words.text("endings") {
+        let endings = match args.text("endings") {
             None => Ending::ALL.to_vec(),
             Some(names) => names.split(',').map(str::parse).collect::<Result<_, _>>()?,
         };
         Ok(Self {
             targets,
             endings,
-            name: words.text("name").unwrap_or("here").to_owned(),
-            rounds: words.number("rounds", 5)?,
-            connections: words.number("connections", 100)?,
-            at_once: words.number("at-once", 64)?,
-            bytes: words.number("bytes", 4096)?,
-            warm_up: words.number("warm-up", 64)?,
-            trailing: words.number("trailing", 0)? > 0,
+            name: args.text("name").unwrap_or("here").to_owned(),
+            rounds: args.number("rounds", 5)?,
+            connections: args.number("connections", 100)?,
+            at_once: args.number("at-once", 64)?,
+            bytes: args.number("bytes", 4096)?,
+            warm_up: args.number("warm-up", 64)?,
+            trailing: args.number("trailing", 0)? > 0,
         })
     }
 

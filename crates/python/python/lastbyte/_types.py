@@ -1,4 +1,4 @@
-"""The words: how far bytes came, how a stream ended, and what can go wrong."""
+"""Types: how far bytes came, how a stream ended, and errors."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ class Delivery(enum.IntEnum):
     """How far the bytes of a connection are known to have come. Later is stronger."""
 
     WRITTEN = 0
-    """The local kernel accepted the bytes: ``send`` returned. They may still be thrown away."""
+    """The local kernel accepted the bytes: ``send`` returned. They may still be discarded."""
     SENT = 1
     """The bytes left the send queue at least once. They may still be lost."""
     ACKED = 2
     """The peer's *kernel* acknowledged the bytes. Its program may not have read them."""
     CLOSED = 3
-    """Acked, and the peer's FIN came after ours was acknowledged. It does not say that its program
-    read anything: it may have half-closed early, or be a proxy."""
+    """Acked, and the peer's FIN came after ours was acknowledged. It does not prove that the
+    peer's program read anything: it may have half-closed early, or be a proxy."""
     CONFIRMED = 4
-    """The peer's *program* said so, in a protocol that has such an answer. TCP alone has none."""
+    """The peer's *program* confirmed them, by a message of its protocol. TCP itself has none."""
 
 
 class PeerEnd(str, enum.Enum):
-    """How the other side stood when a finish was over."""
+    """How the peer's direction had ended when a finish ended."""
 
     OPEN = "open"
     """It was still connected and had not ended its direction."""
@@ -34,54 +34,54 @@ class PeerEnd(str, enum.Enum):
     RESET = "RST"
     """It reset the connection, or our kernel gave it up with an error."""
     SILENT = "silence"
-    """It did not answer until the deadline."""
+    """It did not end its direction before the deadline."""
     UNKNOWN = "unknown"
-    """Its stream ended, and nothing can be said about how."""
+    """Its stream ended, and how is not known."""
 
 
 class End(str, enum.Enum):
-    """How a stream that was read to its end really ended."""
+    """How a stream ended that was read to its end."""
 
     FIN = "FIN"
     """The peer ended its direction with a FIN after the last byte that was read."""
     RESET = "RST"
-    """The connection was reset: bytes may be missing, however clean the end looked."""
+    """The connection was reset: bytes may be missing, even if the end looked clean."""
     TRUNCATED = "truncated"
-    """The transport ended well, a layer above it did not (TLS without ``close_notify``)."""
+    """The transport ended with a FIN, but a layer above it did not (TLS without ``close_notify``)."""
     UNKNOWN = "unknown"
-    """Nothing can be said."""
+    """Not known."""
 
 
 class Unproven(str, enum.Enum):
-    """Why a finish could not prove what was wanted."""
+    """Why a finish could not prove the wanted level."""
 
     DEADLINE = "deadline"
     """The deadline passed first."""
     RESET = "reset"
     """The peer reset the connection, or our kernel gave it up."""
     NOT_CONNECTED = "not connected"
-    """The connection was gone, or never there, before a FIN could be queued."""
+    """The connection was closed or never established, so no FIN could be queued."""
     EARLY_FIN = "early FIN"
-    """The peer had ended its direction before our FIN was acknowledged: its FIN says nothing about
-    our bytes."""
+    """The peer ended its direction before it acknowledged our FIN: its FIN proves nothing about our
+    bytes."""
     UNKNOWABLE = "unknowable"
-    """The kernel cannot know it for this kind of socket or this level."""
+    """The kernel cannot prove this level for this kind of socket."""
     REFUSED = "refused"
-    """The kernel refused a call that it grants every connection: see ``errno``."""
+    """The kernel refused a system call that should succeed on every connection: see ``errno``."""
     STOPPED = "stopped"
-    """The caller stopped it while it waited."""
+    """The caller stopped waiting."""
     NOT_OPEN = "not open"
-    """Nothing was done: the socket is closed, or the number stands for no open descriptor."""
+    """Nothing was done: the socket is closed, or no such descriptor is open."""
     NO_SOCKET = "no socket"
-    """Nothing was done: a file, a pipe, or another descriptor that is no socket."""
+    """Nothing was done: the descriptor is a file, a pipe or something else, not a socket."""
     NO_STREAM = "no stream"
-    """Nothing was done: a socket of datagrams, which has no stream to end."""
+    """Nothing was done: a datagram socket has no stream to end."""
     LISTENING = "listening"
-    """Nothing was done: a listening socket. Closing it resets what waits to be accepted."""
+    """Nothing was done: a listening socket has no peer. Closing it resets its accept queue."""
 
 
 class State(str, enum.Enum):
-    """TCP connection states, in the words of RFC 9293 section 3.3.2."""
+    """TCP connection states of RFC 9293 section 3.3.2."""
 
     LISTEN = "LISTEN"
     SYN_SENT = "SYN-SENT"
@@ -98,7 +98,7 @@ class State(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a finish could prove about one connection's outgoing bytes.
+    """What a finish proved about one connection's outgoing bytes.
 
     ``written == acked + unacked`` wherever all three are known. As a ``str`` it is one line to log.
     """
@@ -106,17 +106,17 @@ class Receipt:
     level: Delivery
     """The highest level that *all* written bytes reached."""
     written: int | None
-    """Bytes that the local kernel accepted; ``None`` where nobody counted, as for any socket that
-    others wrote to."""
+    """Bytes that the local kernel accepted; ``None`` if not known, as for any socket that
+    other code wrote to."""
     sent: int | None
     """Of those, bytes that left the send queue at least once."""
     acked: int | None
     """Of those, bytes that the peer's kernel acknowledged."""
     unacked: int | None
-    """Bytes that the peer's kernel is not known to have, known also where ``written`` is not.
-    ``None`` where the kernel does not count them: Unix sockets, MPTCP."""
+    """Bytes written and not acknowledged; known even if ``written`` is not. ``None`` if the kernel
+    does not count them: Unix sockets, MPTCP."""
     drained: int
-    """Bytes of the peer that arrived while finishing and were thrown away."""
+    """Bytes from the peer that arrived while finishing and were discarded."""
     peer: PeerEnd
     """How the peer ended."""
     took: float
@@ -128,23 +128,23 @@ class Receipt:
 
 @dataclass(frozen=True)
 class TcpInfo:
-    """What the kernel knows of one TCP connection (``TCP_INFO``). ``None`` is unknown, to this
-    kernel at least."""
+    """What the kernel knows of one TCP connection (``TCP_INFO``). ``None`` means unknown to this
+    kernel."""
 
     state: State | int
-    """A number where this version has no name for it."""
+    """A number if this version has no name for it."""
     mss_bytes: int
     """The largest segment that is sent."""
     unacked_segments: int
     """Segments in flight. Zeroed by a reset: no proof of delivery."""
     rtt_us: int
-    """The smoothed round trip."""
+    """The smoothed round-trip time."""
     cwnd_segments: int
     """The congestion window."""
     retransmitted_segments: int
     """Retransmissions over the life of the connection."""
     pacing_bytes_per_s: int | None
-    """The rate at which packets are spaced out; ``None`` also where nothing paces."""
+    """The pacing rate; ``None`` also without pacing."""
     acked_bytes: int | None
     """Acknowledged by the peer. SYN (on the connecting side) and FIN count one each."""
     received_bytes: int | None
@@ -152,25 +152,25 @@ class TcpInfo:
     unsent_bytes: int | None
     """Written and not sent yet."""
     min_rtt_us: int | None
-    """The shortest round trip of late."""
+    """The shortest recent round-trip time."""
     delivery_bytes_per_s: int | None
-    """The rate at which the peer acknowledged of late."""
+    """The recent rate of delivery, by acknowledgements."""
     busy_us: int | None
-    """Time with bytes outstanding."""
+    """Time with unacknowledged bytes."""
     receive_window_limited_us: int | None
-    """Time held back by the peer's window."""
+    """Time limited by the peer's receive window."""
     send_buffer_limited_us: int | None
-    """Time held back by our send buffer. The kernel misses cases."""
+    """Time limited by our send buffer. The kernel misses cases."""
     sent_bytes: int | None
     """Sent, retransmissions included."""
     retransmitted_bytes: int | None
-    """Sent again."""
+    """Retransmitted."""
     peer_window_bytes: int | None
-    """The peer's window, as it last said."""
+    """The peer's receive window, as last advertised."""
 
 
 class FinishError(OSError):
-    """A finish could not prove what was wanted.
+    """A finish could not prove the wanted level.
 
     Catch this, or by cause :class:`FinishTimeout`, :class:`FinishReset`, :class:`NotAStream`.
     """
@@ -178,7 +178,7 @@ class FinishError(OSError):
     why: Unproven
     """Why."""
     receipt: Receipt
-    """What was proven all the same."""
+    """What was proven nevertheless."""
 
     def __init__(self, errno: int, strerror: str, why: Unproven, receipt: Receipt) -> None:
         super().__init__(errno, strerror)
@@ -190,19 +190,19 @@ class FinishError(OSError):
 
 
 class FinishTimeout(FinishError, TimeoutError):
-    """The deadline passed first. What is still on its way may yet arrive, or not."""
+    """The deadline passed first. Bytes in flight may still arrive."""
 
 
 class FinishReset(FinishError, ConnectionResetError):
-    """The connection was reset: bytes are lost, or their fate is unknown. See the receipt."""
+    """The connection was reset: bytes are lost, or their delivery is unknown. See the receipt."""
 
 
 class NotAStream(FinishError, ValueError):
-    """Nothing was done: a closed socket, a listening one, one of datagrams, or no socket at all."""
+    """Nothing was done: a closed, listening or datagram socket, or not a socket."""
 
 
 def failure(why: Unproven, errno: int, text: str, receipt: Receipt) -> FinishError:
-    """The exception for it."""
+    """The exception for this reason."""
     return _BY_CAUSE.get(why, FinishError)(errno, text, why, receipt)
 
 

@@ -1,19 +1,19 @@
-//! The words of the command line: `key=value`.
+//! The command line's arguments: `key=value`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::str::FromStr;
 
-pub(crate) struct Words(BTreeMap<String, String>);
+pub(crate) struct Args(BTreeMap<String, String>);
 
-impl Words {
+impl Args {
     pub(crate) fn of(arguments: impl Iterator<Item = String>) -> Result<Self, Box<dyn Error>> {
-        let mut words = BTreeMap::new();
+        let mut args = BTreeMap::new();
         for word in arguments {
             let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` has no ="))?;
-            words.insert(key.to_owned(), value.to_owned());
+            args.insert(key.to_owned(), value.to_owned());
         }
-        Ok(Self(words))
+        Ok(Self(args))
     }
 
     pub(crate) fn text(&self, key: &str) -> Option<&str> {
