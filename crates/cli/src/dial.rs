@@ -12,6 +12,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use lastbyte_core::text::in_one_line;
 use lastbyte_dial::blocking::Dialer;
 use lastbyte_dial::{DialError, Dialed, Timeline, Undialed};
 use lastbyte_socket::blocking::Stream;
@@ -19,7 +20,7 @@ use lastbyte_socket::{Delivery, Operation, SocketError};
 use lastbyte_units::{Span, grouped};
 
 use crate::args::DialArgs;
-use crate::output::{Progress, in_one_line, say, talk, width, wrap};
+use crate::output::{Progress, say, talk, width, wrap};
 use crate::verdict::Verdict;
 
 use granted::Options;

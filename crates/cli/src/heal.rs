@@ -1,39 +1,31 @@
 //! `lastbyte heal`: changes options of a live connection of another program, enters that into the
 //! ledger first, and shows what came of it.
-//!
-//! The way in is the program's own descriptor, taken for an instant ([`door`]); the connection is found
-//! by `/proc` and `sock_diag`, in whatever network namespace it is ([`mod@find`]).
 
-mod door;
-mod find;
-mod measure;
-mod network;
-mod settings;
 mod tell;
 mod words;
 
 use std::io::{self, BufRead, IsTerminal, Read};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
+use lastbyte_core::text::in_one_line;
+use lastbyte_heal::{
+    Asked, Course, Found, Gain, Settings, SocketChanges, Target, WINDOW, Wanted, find, offered,
+    take, watch,
+};
 use lastbyte_host::Proc;
 use lastbyte_sys::process::effective_user;
 use lastbyte_units::grouped;
 
 use crate::ends::Ends;
+use crate::ledger::change::TunedSocket;
 use crate::ledger::change::start_ticks;
-use crate::ledger::change::{SocketChanges, TunedSocket};
 use crate::ledger::{Change, Ledger};
-use crate::output::{Progress, in_one_line, say, talk};
+use crate::output::{Progress, say, talk};
 use crate::verdict::Verdict;
-use find::{Found, Target, Wanted, find};
-use measure::{Course, Gain, WINDOW, watch};
-use settings::Asked;
 use tell::{Outcome, say_plan, tell};
 
-pub(crate) use door::take;
-pub(crate) use find::{Whereabouts, whereabouts};
-pub(crate) use settings::{Settings, state};
 pub(crate) use words::HealArgs;
+use words::{PacingWord, SocketWord};
 
 /// A connection that is to be changed.
 #[derive(Debug)]
@@ -49,7 +41,7 @@ struct Patient {
 
 /// Finds connections, says what would be changed, asks, changes it, and measures.
 pub(crate) fn run(args: &HealArgs) -> Result<Verdict> {
-    let asked = Asked::of(args)?;
+    let asked = asked(args)?;
     let found = find(wanted(args))?;
     let is_none = found.targets.is_empty();
     say_left_out(&found, args)?;
@@ -83,11 +75,35 @@ pub(crate) fn run(args: &HealArgs) -> Result<Verdict> {
     })
 }
 
+/// What is to be different.
+///
+/// # Errors
+/// Nothing is asked for; a congestion control that the kernel does not have.
+fn asked(args: &HealArgs) -> Result<Asked> {
+    let asked = Asked {
+        unlock: args.unlock_buffers,
+        congestion: args.congestion.as_deref().map(offered).transpose()?,
+        notsent_lowat_bytes: args.notsent_lowat.map(|size| lowat(size.bytes())).transpose()?,
+        pacing_bytes_per_s: args.pacing.map(PacingWord::bytes_per_s),
+    };
+    ensure!(
+        !asked.is_nothing(),
+        "what is to be changed? Say --unlock-buffers, --congestion NAME, --notsent-lowat BYTES or \
+         --pacing RATE"
+    );
+    Ok(asked)
+}
+
+fn lowat(bytes: u64) -> Result<u32> {
+    u32::try_from(bytes).context("--notsent-lowat: the kernel takes at most 4,294,967,295 bytes")
+}
+
 fn wanted(args: &HealArgs) -> Wanted {
     match (args.pid, args.port, args.socket) {
         (Some(pid), _, _) => Wanted::Process { pid, fd: args.fd },
         (_, Some(port), _) => Wanted::Port(port),
-        (_, _, Some(socket)) => Wanted::Socket(socket),
+        (_, _, Some(SocketWord::Cookie(cookie))) => Wanted::Cookie(cookie),
+        (_, _, Some(SocketWord::Between(local, peer))) => Wanted::Between(local, peer),
         // Clap wants one of them.
         (None, None, None) => Wanted::Port(0),
     }
@@ -202,7 +218,8 @@ fn treat(patients: &mut [Patient], asked: &Asked, args: &HealArgs) -> Result<Opt
     let mut before = vec![Course::default(); chosen.len()];
     if !time.is_zero() {
         progress.show("heal: measures how fast it is");
-        let (courses, signal) = watch(&targets(&chosen), WINDOW, &ends)?;
+        let (courses, signal) =
+            watch(&targets(&chosen), WINDOW, &mut |until| ends.wait(Some(until)))?;
         if signal.is_some() {
             progress.wipe();
             talk("heal: nothing was changed");
@@ -217,7 +234,7 @@ fn treat(patients: &mut [Patient], asked: &Asked, args: &HealArgs) -> Result<Opt
     let mut ended = None;
     if chosen.iter().any(|patient| matches!(patient.outcome, Outcome::Changed(_))) {
         progress.show("heal: changed; measures how fast it is now");
-        let (after, signal) = watch(&targets(&chosen), time, &ends)?;
+        let (after, signal) = watch(&targets(&chosen), time, &mut |until| ends.wait(Some(until)))?;
         ended = signal;
         if signal.is_some() {
             progress.wipe();

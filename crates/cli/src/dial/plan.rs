@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use lastbyte_core::text::in_one_line;
 use lastbyte_dial::{DialOptions, Families, Host, Resolver};
 use lastbyte_socket::{ConnectOptions, Delivery, FinishOptions, Keepalive, SocketOptions};
 use lastbyte_units::{ByteSize, Span};
@@ -16,7 +17,6 @@ use lastbyte_units::{ByteSize, Span};
 use super::transfer::Input;
 use crate::apply;
 use crate::args::{DialArgs, DialHow, ResolverWord, WantWord};
-use crate::output::in_one_line;
 
 /// RFC 8305 section 5: the connection attempt delay must not be less.
 const LEAST_ATTEMPT_DELAY: Duration = Duration::from_millis(10);

@@ -3,14 +3,14 @@
 use std::fmt::Write;
 
 use anyhow::Result;
+use lastbyte_core::text::in_one_line;
+use lastbyte_heal::{FixedBuffers, Gain, SocketChanges, Was, Way, lowat_in_words, pacing_in_words};
 use lastbyte_host::Holder;
 use lastbyte_units::grouped;
 use serde::Serialize;
 
-use super::measure::{Gain, Way};
 use super::{HealArgs, Patient};
-use crate::ledger::change::{FixedBuffers, SocketChanges, Was, lowat_in_words, pacing_in_words};
-use crate::output::{in_one_line, mbit, percent, say, say_json};
+use crate::output::{mbit, percent, say, say_json};
 
 /// What became of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]

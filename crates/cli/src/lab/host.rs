@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
+use lastbyte_core::text::in_one_line;
 use lastbyte_dial::blocking::Dialer;
 use lastbyte_dial::{DialOptions, Resolver};
 use lastbyte_lab::remote::Remote;
@@ -20,7 +21,7 @@ use lastbyte_link::Way;
 use lastbyte_socket::blocking::Stream;
 use lastbyte_units::{ByteSize, grouped};
 
-use crate::output::{in_one_line, talk};
+use crate::output::talk;
 
 /// Options for a real path: `lastbyte lab serve` on another host prints the words.
 #[derive(Clone, Debug, Args)]

@@ -25,9 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use congestion::{KeptAlgorithm, MountedBpffs};
 pub(crate) use route::{AddedHop, AddedRoute, Metric};
-pub(crate) use socket::{
-    FixedBuffers, SocketChanges, TunedSocket, Was, lowat_in_words, pacing_in_words,
-};
+pub(crate) use socket::TunedSocket;
 pub(crate) use sysctl::{LiveValue, NewFile, SysctlFile};
 
 use crate::output::talk;

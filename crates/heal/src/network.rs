@@ -1,26 +1,27 @@
 //! The sockets of all network namespaces.
 
-use anyhow::{Context, Result};
 use lastbyte_host::{AllSockets, Proc};
 use lastbyte_sys::sock_diag::CONNECTED;
 
+use crate::error::{HealError, system};
+
 /// A network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Network {
+pub struct Network {
     /// The inode number of its file in `/proc`; `None` for one that cannot be told.
-    pub(crate) inode: Option<u64>,
+    pub inode: Option<u64>,
     /// Up to how many bytes the kernel sizes a send buffer in there (`net.ipv4.tcp_wmem`).
-    pub(crate) most_send: Option<u64>,
+    pub most_send: Option<u64>,
     /// The same for a receive buffer (`net.ipv4.tcp_rmem`).
-    pub(crate) most_receive: Option<u64>,
+    pub most_receive: Option<u64>,
 }
 
 /// All sockets but listening ones, each with its namespace.
 pub(crate) type Listed = AllSockets<Network>;
 
 /// Lists the sockets of all namespaces that `/proc` shows, and of this one.
-pub(crate) fn list_all() -> Result<Listed> {
-    AllSockets::list(CONNECTED, &Network::here).context("cannot list the kernel's sockets")
+pub(crate) fn list_all() -> Result<Listed, HealError> {
+    AllSockets::list(CONNECTED, &Network::here).map_err(system("cannot list the kernel's sockets"))
 }
 
 impl Network {

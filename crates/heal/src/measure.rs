@@ -2,22 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
 use lastbyte_core::sample::State;
 
-use super::door::take;
-use super::find::Target;
-use super::settings::info;
-use crate::ends::Ends;
+use crate::door::take;
+use crate::find::Target;
+use crate::settings::info;
 
 /// How long it is looked at before a change, and what of the time after it counts.
-pub(super) const WINDOW: Duration = Duration::from_secs(2);
+pub const WINDOW: Duration = Duration::from_secs(2);
 /// Between two looks.
 const TICK: Duration = Duration::from_millis(250);
 
 /// A look at a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Look {
+struct Look {
     /// Since the first look of its course.
     at: Duration,
     acked: u64,
@@ -26,18 +24,22 @@ pub(super) struct Look {
 
 /// What was seen of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Course {
+pub struct Course {
     looks: Vec<Look>,
     /// It ended, or its program closed it, before the time was over.
-    pub(super) is_over: bool,
+    pub is_over: bool,
 }
 
-/// Looks at connections for so long, or until a signal, which is returned.
-pub(super) fn watch(
+/// Looks at connections for so long, or until `pause` returns something other than `None`, which is
+/// returned. `pause` waits until a time between two looks.
+///
+/// # Errors
+/// Those of `pause`.
+pub fn watch<T, E>(
     targets: &[&Target],
     time: Duration,
-    ends: &Ends,
-) -> Result<(Vec<Course>, Option<i32>)> {
+    pause: &mut dyn FnMut(Instant) -> Result<Option<T>, E>,
+) -> Result<(Vec<Course>, Option<T>), E> {
     let mut courses = vec![Course::default(); targets.len()];
     let begin = Instant::now();
     let mut due = Duration::ZERO;
@@ -49,8 +51,8 @@ pub(super) fn watch(
             return Ok((courses, None));
         }
         due = (due + TICK).min(time);
-        if let Some(signal) = ends.wait(Some(begin + due))? {
-            return Ok((courses, Some(signal)));
+        if let Some(ended) = pause(begin + due)? {
+            return Ok((courses, Some(ended)));
         }
     }
 }
@@ -76,7 +78,7 @@ impl Course {
     }
 
     /// How long it was looked at.
-    pub(super) fn lasted(&self) -> Duration {
+    fn lasted(&self) -> Duration {
         self.looks.last().map_or(Duration::ZERO, |look| look.at)
     }
 
@@ -97,27 +99,32 @@ impl Course {
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub enum Way {
+    /// Away from the program.
     Sent,
+    /// To the program.
     Received,
 }
 
 /// What came of a change.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Gain {
+pub struct Gain {
     /// The way by which more went.
-    pub(super) way: Way,
+    pub way: Way,
     /// In the window before the change; `None` where it was too short to tell.
-    pub(super) before_bits_per_s: Option<f64>,
+    pub before_bits_per_s: Option<f64>,
     /// In the last window after it.
-    pub(super) after_bits_per_s: Option<f64>,
+    pub after_bits_per_s: Option<f64>,
     /// How long it was looked at after it.
-    pub(super) after: Duration,
-    pub(super) is_over: bool,
+    pub after: Duration,
+    /// It ended before the time was over.
+    pub is_over: bool,
 }
 
 impl Gain {
-    pub(super) fn of(before: &Course, after: &Course) -> Self {
+    /// Compares the last window before a change to the last one after it.
+    #[must_use]
+    pub fn of(before: &Course, after: &Course) -> Self {
         let (then, now) = (before.rates(WINDOW), after.rates(WINDOW));
         let both = |way: usize| {
             [then, now]
@@ -142,7 +149,8 @@ impl Gain {
     }
 
     /// Whether no more moved than the kernel counts for an end.
-    pub(super) fn is_idle(&self) -> bool {
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
         /// A byte in a window, in bits a second, and room for rounding.
         const NOTHING: f64 = 100.0;
         let moved = |rate: Option<f64>| rate.is_some_and(|rate| rate > NOTHING);

@@ -7,19 +7,19 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use anyhow::{Context, Result, anyhow};
+use lastbyte_core::text::in_one_line;
 use lastbyte_host::process::{is_absent, take_descriptor};
 use lastbyte_host::{Holder, Proc};
 use lastbyte_sys::{process, socket};
 
-use crate::output::in_one_line;
+use crate::error::{HealError, system};
 
 /// Takes the socket of this cookie from one of those who have it open. `None` when none of them has
 /// it open any more.
 ///
 /// # Errors
-/// Rights are missing, or the kernel is too old: a sentence says which.
-pub(crate) fn take(cookie: u64, holders: &[Holder]) -> Result<Option<OwnedFd>> {
+/// Rights are missing, or the kernel is too old.
+pub fn take(cookie: u64, holders: &[Holder]) -> Result<Option<OwnedFd>, HealError> {
     let mut refused = None;
     for holder in holders {
         match take_any(holder) {
@@ -35,19 +35,18 @@ pub(crate) fn take(cookie: u64, holders: &[Holder]) -> Result<Option<OwnedFd>> {
 ///
 /// # Errors
 /// As [`take`].
-pub(crate) fn take_any(holder: &Holder) -> Result<Option<OwnedFd>> {
+pub(crate) fn take_any(holder: &Holder) -> Result<Option<OwnedFd>, HealError> {
     match take_descriptor(holder.pid, holder.fd) {
         Ok(fd) => Ok(Some(fd)),
         Err(error) => match error.raw_os_error() {
             _ if is_absent(&error) => Ok(None),
             Some(EBADF) => Ok(None),
-            _ if error.kind() == io::ErrorKind::Unsupported => Err(anyhow!(
-                "this kernel cannot hand out another program's socket: pidfd_getfd needs Linux 5.6"
-            )),
+            _ if error.kind() == io::ErrorKind::Unsupported => Err(HealError::OldKernelPidfd),
             _ if error.kind() == io::ErrorKind::PermissionDenied => Err(not_ours(holder)),
-            _ => Err(error).with_context(|| {
-                format!("cannot take descriptor {} of {}", holder.fd, in_words(holder))
-            }),
+            _ => {
+                let what = format!("cannot take descriptor {} of {}", holder.fd, in_words(holder));
+                Err(system(what)(error))
+            }
         },
     }
 }
@@ -56,22 +55,13 @@ pub(crate) fn take_any(holder: &Holder) -> Result<Option<OwnedFd>> {
 const EBADF: i32 = 9;
 
 /// Why a process's descriptors are not for us.
-pub(crate) fn not_ours(holder: &Holder) -> anyhow::Error {
+pub(crate) fn not_ours(holder: &Holder) -> HealError {
     let (who, own) = (in_words(holder), process::effective_user());
     match Proc::default().user(holder.pid) {
-        Some(user) if user != own && own != 0 => anyhow!(
-            "{who} is user {user}'s, and its sockets are not for user {own}: that needs \
-             CAP_SYS_PTRACE, such as with sudo"
-        ),
+        Some(user) if user != own && own != 0 => HealError::OtherUser { who, user, own },
         _ => {
             let yama = Proc::default().sysctl("kernel.yama.ptrace_scope").ok();
-            let yama = yama.filter(|scope| scope != "0").map_or_else(String::new, |scope| {
-                format!(" (kernel.yama.ptrace_scope is {scope})")
-            });
-            anyhow!(
-                "the kernel does not let this user have the sockets of {who}{yama}: that needs \
-                 CAP_SYS_PTRACE, such as with sudo"
-            )
+            HealError::NotOurs { who, ptrace_scope: yama.filter(|scope| scope != "0") }
         }
     }
 }

@@ -1,68 +1,79 @@
-//! From words to connections, and to those who have them open.
+//! From what is wanted to connections, and to those who have them open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use anyhow::{Context, Result, anyhow, bail};
 use lastbyte_core::diag::Socket;
 use lastbyte_core::sample::State;
+use lastbyte_core::text::in_one_line;
 use lastbyte_host::{Holder, Proc};
 use lastbyte_sys::process::effective_user;
 use lastbyte_sys::socket;
 
-use super::door::{in_words, not_ours, take_any};
-use super::network::{Listed, Network, list_all};
-use super::settings::state;
-use super::words::SocketWord;
-use crate::output::in_one_line;
+use crate::door::{in_words, not_ours, take_any};
+use crate::error::{HealError, system};
+use crate::network::{Listed, Network, list_all};
+use crate::settings::state;
 
 /// Which connections are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub enum Wanted {
     /// Those of a process, or what it has open by one number.
-    Process { pid: u32, fd: Option<i32> },
+    Process {
+        /// The process, as `/proc` counts; a thread stands for its process.
+        pid: u32,
+        /// The number of a descriptor.
+        fd: Option<i32>,
+    },
     /// Those with this port at either end.
     Port(u16),
-    /// One.
-    Socket(SocketWord),
+    /// The one with this cookie.
+    Cookie(u64),
+    /// The one between its own address and the peer's.
+    Between(SocketAddr, SocketAddr),
 }
 
 /// A connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
-    pub(super) cookie: u64,
-    pub(super) local: SocketAddr,
-    pub(super) peer: SocketAddr,
-    pub(super) network: Network,
+pub struct Target {
+    /// The number that the kernel knows it by until the next boot.
+    pub cookie: u64,
+    /// Its own address.
+    pub local: SocketAddr,
+    /// The peer's address.
+    pub peer: SocketAddr,
+    /// The network namespace that it is in.
+    pub network: Network,
     /// Who has it open, of those that can be seen: at least one.
-    pub(super) holders: Vec<Holder>,
+    pub holders: Vec<Holder>,
 }
 
 /// What was found.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) targets: Vec<Target>,
+pub struct Found {
+    /// These can be changed.
+    pub targets: Vec<Target>,
     /// Of those meant, these have no holder that can be seen: cookies.
-    pub(super) out_of_sight: Vec<u64>,
+    pub out_of_sight: Vec<u64>,
     /// Of those meant, these no program has open any more: cookies.
-    pub(super) orphans: Vec<u64>,
+    pub orphans: Vec<u64>,
     /// Of those meant, these are paths of a connection of Multipath TCP: cookies.
-    pub(super) multipath: Vec<u64>,
+    pub multipath: Vec<u64>,
     /// Namespaces that this process may not look into were left out.
-    pub(super) some_left_out: bool,
+    pub some_left_out: bool,
 }
 
 /// Finds the connections that are meant, in all network namespaces.
 ///
 /// # Errors
 /// The process, or what it has open by the number, is not there, is no connection, or is not for us.
-pub(super) fn find(wanted: Wanted) -> Result<Found> {
+pub fn find(wanted: Wanted) -> Result<Found, HealError> {
     let wanted = match wanted {
         Wanted::Process { pid, fd } => {
             let process = Proc::default().group(pid);
-            let pid = process.with_context(|| format!("there is no process {pid}"))?;
+            let pid = process.ok_or(HealError::NoProcess(pid))?;
             Wanted::Process { pid, fd }
         }
         other => other,
@@ -75,10 +86,8 @@ pub(super) fn find(wanted: Wanted) -> Result<Found> {
     let mut found = among(&listed, |socket| match wanted {
         Wanted::Process { .. } => own.contains_key(&socket.inode),
         Wanted::Port(port) => socket.local.port() == port || socket.peer.port() == port,
-        Wanted::Socket(SocketWord::Cookie(cookie)) => socket.cookie == cookie,
-        Wanted::Socket(SocketWord::Between(local, peer)) => {
-            (socket.local, socket.peer) == (local, peer)
-        }
+        Wanted::Cookie(cookie) => socket.cookie == cookie,
+        Wanted::Between(local, peer) => (socket.local, socket.peer) == (local, peer),
     });
     found.set_multipath_aside();
     if let Wanted::Process { pid, fd } = wanted {
@@ -95,18 +104,20 @@ pub(super) fn find(wanted: Wanted) -> Result<Found> {
 }
 
 /// The sockets that a process has open, or the one by that number, by their inodes.
-fn own_sockets(pid: u32, fd: Option<i32>) -> Result<BTreeMap<u32, Holder>> {
+fn own_sockets(pid: u32, fd: Option<i32>) -> Result<BTreeMap<u32, Holder>, HealError> {
     let proc = Proc::default();
     let holder = |fd| Holder { pid, fd, program: proc.name(pid) };
     let mut sockets = Vec::new();
     match proc.sockets(pid, &mut |inode, number| sockets.push((number, inode))) {
         Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => bail!("there is no process {pid}"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(HealError::NoProcess(pid));
+        }
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             return Err(not_ours(&holder(0)));
         }
         Err(error) => {
-            return Err(error).with_context(|| format!("cannot see what process {pid} has open"));
+            return Err(system(format!("cannot see what process {pid} has open"))(error));
         }
     }
     if let Some(fd) = fd
@@ -114,9 +125,10 @@ fn own_sockets(pid: u32, fd: Option<i32>) -> Result<BTreeMap<u32, Holder>> {
     {
         let who = in_words(&holder(fd));
         let Ok(what) = proc.descriptor(pid, fd) else {
-            bail!("{who} has nothing open by the number {fd}");
+            return Err(HealError::NothingOpen { who, fd });
         };
-        bail!("descriptor {fd} of {who} is no socket: {}", in_one_line(&what.to_string_lossy()));
+        let what = in_one_line(&what.to_string_lossy());
+        return Err(HealError::NoSocket { who, fd, what });
     }
     let wanted = sockets.into_iter().filter(|(number, _)| fd.is_none_or(|fd| *number == fd));
     Ok(wanted.map(|(number, inode)| (inode, holder(number))).collect())
@@ -193,36 +205,36 @@ fn connection(fd: &OwnedFd) -> Option<(u64, SocketAddr, SocketAddr)> {
 }
 
 /// Why a socket that a process has open is not one that can be healed.
-fn no_connection(pid: u32, number: i32) -> anyhow::Error {
-    let holder = Holder { pid, fd: number, program: Proc::default().name(pid) };
+fn no_connection(pid: u32, fd: i32) -> HealError {
+    let holder = Holder { pid, fd, program: Proc::default().name(pid) };
     let who = in_words(&holder);
-    let fd = match take_any(&holder) {
-        Ok(Some(fd)) => fd,
-        Ok(None) => return anyhow!("{who} has closed {number} meanwhile"),
+    let taken = match take_any(&holder) {
+        Ok(Some(taken)) => taken,
+        Ok(None) => return HealError::ClosedMeanwhile { who, fd },
         Err(error) => return error,
     };
-    let family = socket::family(&fd).unwrap_or_default();
-    let is_stream = socket::kind(&fd).is_ok_and(|kind| kind == socket::TYPE_STREAM);
+    let family = socket::family(&taken).unwrap_or_default();
+    let is_stream = socket::kind(&taken).is_ok_and(|kind| kind == socket::TYPE_STREAM);
     let is_internet = [socket::FAMILY_IPV4, socket::FAMILY_IPV6].contains(&family);
-    let protocol = socket::protocol(&fd).unwrap_or_default();
+    let protocol = socket::protocol(&taken).unwrap_or_default();
     let what = match protocol {
         _ if family == socket::FAMILY_UNIX => "a Unix socket, and not TCP",
         socket::PROTOCOL_MPTCP => "a socket of Multipath TCP, whose options cannot be changed so",
         _ if !is_internet || !is_stream || protocol != socket::PROTOCOL_TCP => "not a TCP socket",
-        _ if socket::is_listening(&fd).unwrap_or(false) => {
+        _ if socket::is_listening(&taken).unwrap_or(false) => {
             "a listening socket: what is set there is for connections to come, and heal changes \
              those that are"
         }
         _ => "not connected",
     };
-    anyhow!("descriptor {number} of {who} is {what}")
+    HealError::NotConnection { who, fd, what }
 }
 
 // --- again -----------------------------------------------------------------------------------------
 
 /// Where a connection that was known once is now.
 #[derive(Debug)]
-pub(crate) enum Whereabouts {
+pub enum Whereabouts {
     /// These have it open.
     Held(Vec<Holder>),
     /// No program has it open any more; the kernel may still send what is left.
@@ -234,7 +246,10 @@ pub(crate) enum Whereabouts {
 }
 
 /// Looks for the connection of this cookie, which was in `network`, wherever it may be now.
-pub(crate) fn whereabouts(cookie: u64, network: Option<u64>) -> Result<Whereabouts> {
+///
+/// # Errors
+/// The kernel does not list its sockets.
+pub fn whereabouts(cookie: u64, network: Option<u64>) -> Result<Whereabouts, HealError> {
     let listed = list_all()?;
     let mut found = among(&listed, |socket| socket.cookie == cookie);
     if let Some(target) = found.targets.pop() {
