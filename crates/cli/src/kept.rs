@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use lastbyte_changes::{Change, ChangesError, Entry, Ledger};
 use lastbyte_host::namespace::NAMES;
 use lastbyte_link::{HostPlan, Namespace, Network, Report, Setting, Spec, Topology, Way};
 use lastbyte_sys::process;
@@ -17,9 +18,8 @@ use lastbyte_sys::process;
 use crate::args::{CarryArgs, LinkExecArgs, LinkSetArgs, LinkStatsArgs, LinkUpArgs};
 use crate::control::{self, Answer, Ear, Question, Wish};
 use crate::guest::{self, Guest, Neighbour};
-use crate::ledger::{Change, Entry, Ledger};
 use crate::link::figures::LinkFigures;
-use crate::output::{Align, Table, say, say_json, talk};
+use crate::output::{Align, Table, left_alone, say, say_json, talk};
 use crate::verdict::Verdict;
 
 /// What the carrier says when all is there.
@@ -78,11 +78,12 @@ fn what_is(topology: &Topology) -> String {
 }
 
 /// Refuses a name that an open change holds.
-fn is_free(name: &str, entry: &Entry) -> Result<()> {
-    ensure!(
-        entry.change.link() != Some(name),
-        "there is a link {name} already: `lastbyte link down {name}` takes it away"
-    );
+fn is_free(name: &str, entry: &Entry) -> Result<(), ChangesError> {
+    if entry.change.link() == Some(name) {
+        return Err(ChangesError::Refused(format!(
+            "there is a link {name} already: `lastbyte link down {name}` takes it away"
+        )));
+    }
     Ok(())
 }
 
@@ -150,7 +151,7 @@ fn bring_up(args: &CarryArgs) -> Result<(Carried, Ear)> {
     })();
     if made.is_err() {
         for id in kept {
-            ledger.undo(id)?;
+            ledger.undo(id, &mut left_alone)?;
         }
         // This process is about to end by itself.
         ledger.undone(me)?;
@@ -370,12 +371,13 @@ fn ask(name: &str, question: &Question) -> Result<Answer> {
 
 /// Undoes all of a link's changes: one that fails does not stop the others.
 fn take_back(ledger: &Ledger, name: &str) -> Result<()> {
-    let mut failed = ledger.undo_where(&|entry| entry.change.link() == Some(name))?.failed;
+    let is_its = |entry: &Entry| entry.change.link() == Some(name);
+    let mut failed = ledger.undo_where(&is_its, &mut left_alone)?.failed;
     let last = failed.pop();
     for (_, error) in failed {
-        talk(&format!("lastbyte: {error:#}"));
+        talk(&format!("lastbyte: {error}"));
     }
-    last.map_or(Ok(()), |(_, error)| Err(error))
+    last.map_or(Ok(()), |(_, error)| Err(error.into()))
 }
 
 fn entries_of(ledger: &Ledger, name: &str) -> Result<Vec<Entry>> {

@@ -7,7 +7,6 @@
 
 #![forbid(unsafe_code)]
 
-mod apply;
 mod args;
 mod cc;
 mod changes;
@@ -22,7 +21,6 @@ mod guest;
 mod heal;
 mod kept;
 mod lab;
-mod ledger;
 mod link;
 #[cfg(test)]
 mod manual;

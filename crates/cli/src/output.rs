@@ -30,6 +30,11 @@ pub(crate) fn talk(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", plain(line));
 }
 
+/// Says what a way back left alone, as somebody has changed it since, or could not take back.
+pub(crate) fn left_alone(what: &str) {
+    talk(&format!("lastbyte: {what}"));
+}
+
 /// A line on the terminal that says what is going on, and is wiped by the next. Nothing where
 /// stderr is no terminal.
 #[derive(Debug)]

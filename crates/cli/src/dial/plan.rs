@@ -15,7 +15,6 @@ use lastbyte_socket::{ConnectOptions, Delivery, FinishOptions, Keepalive, Socket
 use lastbyte_units::{ByteSize, Span};
 
 use super::transfer::Input;
-use crate::apply;
 use crate::args::{DialArgs, DialHow, ResolverWord, WantWord};
 
 /// RFC 8305 section 5: the connection attempt delay must not be less.
@@ -136,7 +135,7 @@ fn connect_options(how: &DialHow) -> Result<ConnectOptions> {
         Ok(Keepalive { idle: every, interval: every, probes: KEEPALIVE_PROBES })
     };
     if let Some(name) = &how.congestion {
-        let available = apply::available_congestion();
+        let available = lastbyte_congestion::available().unwrap_or_default();
         ensure!(
             available.is_empty() || available.contains(name),
             "congestion control `{}` is not known: this kernel offers {}",

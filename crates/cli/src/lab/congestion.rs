@@ -1,14 +1,15 @@
 //! Which congestion controls are compared, and what the kernel gets for the time of it.
 
 use anyhow::{Context, Result, bail, ensure};
-use lastbyte_congestion::{Algorithm, CongestionError, Given, Registered, find, load};
+use lastbyte_congestion::{
+    Algorithm, CongestionError, Given, Registered, allowed, available, find, load,
+};
 use lastbyte_lab::Path;
 use lastbyte_link::Way;
 use lastbyte_units::BitRate;
 
 use super::host::Far;
 use super::words::MatrixArgs;
-use crate::apply;
 use crate::output::talk;
 
 /// Stands for all there are.
@@ -34,7 +35,7 @@ pub(super) fn bring(matrix: &MatrixArgs, far: Option<&Far>) -> Result<Brought> {
     if far.is_some() && !sends(matrix, Way::Up) {
         return Ok(brought);
     }
-    let available = apply::available_congestion();
+    let available = available().unwrap_or_default();
     for (algorithm, rate) in wanted(&matrix.congestion, &available)? {
         match load(algorithm, Given { rate: rate.map(in_bytes) }) {
             // Somebody was faster.
@@ -124,7 +125,7 @@ pub(super) fn chosen(matrix: &MatrixArgs, path: &Path, far: Option<&Far>) -> Res
     let (up, down) = (sends(matrix, Way::Up), sends(matrix, Way::Down));
     let mut available = match far {
         Some(far) if !up => far.remote.about().congestion.clone(),
-        _ => apply::available_congestion(),
+        _ => available().unwrap_or_default(),
     };
     let far_alone = far.is_some() && !up;
     if let Some(far) = far.filter(|_| up && down) {
@@ -152,7 +153,7 @@ pub(super) fn chosen(matrix: &MatrixArgs, path: &Path, far: Option<&Far>) -> Res
     if root || far_alone || path.scenario().is_some() {
         return Ok(available);
     }
-    let mut allowed = apply::allowed_congestion();
+    let mut allowed = allowed().unwrap_or_default();
     allowed.retain(|name| available.contains(name));
     let left_out: Vec<_> = available.iter().filter(|name| !allowed.contains(name)).collect();
     if !left_out.is_empty() {

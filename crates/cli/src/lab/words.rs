@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
+use lastbyte_changes::Prefix;
 use lastbyte_lab::{Buffers, Direction, Fairness, Rounds};
 use lastbyte_units::{BitRate, ByteSize};
 
-use crate::apply::Prefix;
 use crate::args::PathArgs;
 use crate::lab::host::HostArgs;
 use crate::lab::serve::ServeArgs;

@@ -12,14 +12,17 @@ use super::route;
 
 /// A way to apply a setting.
 #[derive(Clone, Debug)]
-pub(crate) struct Way {
-    pub(crate) scope: &'static str,
-    pub(crate) lines: Vec<String>,
+pub struct Way {
+    /// For which connections, and how long.
+    pub scope: &'static str,
+    /// What to type or to write.
+    pub lines: Vec<String>,
 }
 
 /// The ways to apply a congestion control to a part of this machine's connections: those of one
-/// program, then as [`route_ways`]. What the kernel does not have by itself is loaded first.
-pub(crate) fn congestion_ways(to: Option<IpAddr>, congestion: &str) -> Vec<Way> {
+/// program, then those by a route. What the kernel does not have by itself is loaded first.
+#[must_use]
+pub fn congestion_ways(to: Option<IpAddr>, congestion: &str) -> Vec<Way> {
     let line = format!(
         "setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, \"{congestion}\", {})",
         congestion.len()
@@ -35,7 +38,7 @@ pub(crate) fn congestion_ways(to: Option<IpAddr>, congestion: &str) -> Vec<Way> 
 }
 
 /// The ways to apply a congestion control by a route: to one host, or else the default routes.
-pub(crate) fn route_ways(to: Option<IpAddr>, congestion: &str) -> Vec<Way> {
+pub(super) fn route_ways(to: Option<IpAddr>, congestion: &str) -> Vec<Way> {
     let scope = if to.is_some() { "one host" } else { "one route" };
     let lines = route::lines(to, congestion);
     if lines.is_empty() { Vec::new() } else { vec![Way { scope, lines }] }
@@ -43,7 +46,7 @@ pub(crate) fn route_ways(to: Option<IpAddr>, congestion: &str) -> Vec<Way> {
 
 /// How to let the kernel size buffers up to `limit`; no maximum is lowered. There is no narrower way:
 /// a program that sets its buffers ends the kernel's sizing.
-pub(crate) fn buffer_ways(limit: ByteSize) -> Vec<Way> {
+fn buffer_ways(limit: ByteSize) -> Vec<Way> {
     let line = |key: &&str| {
         let sizes = up_to(limit, &Proc::default().sysctl(key).ok()?)?;
         Some(format!("{key} = {sizes}"))
@@ -55,7 +58,8 @@ pub(crate) fn buffer_ways(limit: ByteSize) -> Vec<Way> {
 }
 
 /// The ways to apply findings to all connections of this machine, also of other programs and users.
-pub(crate) fn machine_wide_ways(congestion: Option<&str>, buffers: Option<ByteSize>) -> Vec<Way> {
+#[must_use]
+pub fn machine_wide_ways(congestion: Option<&str>, buffers: Option<ByteSize>) -> Vec<Way> {
     let mut ways = Vec::new();
     // What is loaded goes with the next boot, and these stay.
     if let Some(congestion) = congestion.filter(|name| !is_loaded(name)) {

@@ -11,9 +11,7 @@
 //! the file exceeds [`COMPACT_FROM_BYTES`], changes that were closed more than
 //! [`KEEP_CLOSED_S`] ago are dropped from it; open ones never are, and no number is used twice.
 //!
-//! What a change is, and how each kind of it is taken back, is in [`change`].
-
-pub(crate) mod change;
+//! What a change is, and how each kind of it is taken back, is in `change.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -23,11 +21,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, anyhow, bail};
 use lastbyte_host::Proc;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use change::Change;
+use crate::change::Change;
+use crate::error::{ChangesError, Doing, LineError, Result, refused};
 
 /// The version of the records that this program reads and writes.
 const SCHEMA: u32 = 1;
@@ -39,7 +37,7 @@ const KEEP_CLOSED_S: u64 = 30 * 24 * 3600;
 
 /// The ledger of one user, or of the whole machine if that is root.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     file: PathBuf,
     boot_id: String,
 }
@@ -47,7 +45,7 @@ pub(crate) struct Ledger {
 /// Where a change stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum State {
+pub enum State {
     /// Written down; whether it was made is not known.
     Planned,
     /// Made, and still there as far as lastbyte knows.
@@ -60,63 +58,73 @@ pub(crate) enum State {
 
 /// A change and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Entry {
-    pub(crate) id: u64,
-    pub(crate) state: State,
+pub struct Entry {
+    /// Its number.
+    pub id: u64,
+    /// Where it stands.
+    pub state: State,
     /// When it was written down.
-    pub(crate) planned_at_unix_s: u64,
+    pub planned_at_unix_s: u64,
     /// When it came to stand where it stands.
-    pub(crate) at_unix_s: u64,
+    pub at_unix_s: u64,
     /// The boot it was planned or made in.
-    pub(crate) boot_id: String,
-    pub(crate) change: Change,
+    pub boot_id: String,
+    /// What it is.
+    pub change: Change,
 }
 
 /// What came of taking back several changes.
 #[derive(Debug, Default)]
-pub(crate) struct UndoReport {
+pub struct UndoReport {
     /// Taken back now, in this order.
-    pub(crate) undone: Vec<Entry>,
+    pub undone: Vec<Entry>,
     /// Not taken back, or not recorded, and why; these stay open.
-    pub(crate) failed: Vec<(Entry, anyhow::Error)>,
+    pub failed: Vec<(Entry, ChangesError)>,
 }
 
 impl Ledger {
     /// The ledger of the user who runs this program.
-    pub(crate) fn of_this_user() -> Result<Self> {
+    ///
+    /// # Errors
+    /// There is no place for it: no directory of this user's is known, or `/proc` is missing.
+    pub fn of_this_user() -> Result<Self> {
         let root = lastbyte_sys::process::effective_user() == 0;
         let directory = state_directory(|name| std::env::var_os(name), root)?;
         let directory = std::path::absolute(&directory)
-            .with_context(|| format!("cannot make {} absolute", directory.display()))?;
-        let boot_id = Proc::default().sysctl("kernel.random.boot_id").context(
+            .doing_with(|| format!("cannot make {} absolute", directory.display()))?;
+        let boot_id = Proc::default().sysctl("kernel.random.boot_id").doing(
             "cannot tell this boot from others: cannot read /proc/sys/kernel/random/boot_id",
         )?;
         Ok(Self::at(directory.join(FILE_NAME), boot_id))
     }
 
     /// The ledger in `file`, read and written in the boot `boot_id`.
-    pub(crate) fn at(file: PathBuf, boot_id: String) -> Self {
+    #[must_use]
+    pub fn at(file: PathBuf, boot_id: String) -> Self {
         Self { file, boot_id }
     }
 
     /// Where the ledger is.
-    pub(crate) fn path(&self) -> &Path {
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.file
     }
 
     /// Writes down, durably, that `change` is about to be made. Returns its number, by which
     /// [`made`](Self::made) and [`undone`](Self::undone) know it. Only then may it be made.
-    pub(crate) fn plan(&self, change: &Change) -> Result<u64> {
+    ///
+    /// # Errors
+    /// A change that could not be taken back from its record; the ledger cannot be read or written.
+    pub fn plan(&self, change: &Change) -> Result<u64> {
         self.plan_if(change, &|_| Ok(()))
     }
 
     /// As [`plan`](Self::plan), unless `allowed` says no. It is asked about each open change while
     /// no other process can write one: of two that want the same, one is refused.
-    pub(crate) fn plan_if(
-        &self,
-        change: &Change,
-        allowed: &dyn Fn(&Entry) -> Result<()>,
-    ) -> Result<u64> {
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan), and that of `allowed`.
+    pub fn plan_if(&self, change: &Change, allowed: &dyn Fn(&Entry) -> Result<()>) -> Result<u64> {
         change.check()?;
         let mut planned = 0;
         self.append(|entries| {
@@ -128,7 +136,10 @@ impl Ledger {
     }
 
     /// As [`plan`](Self::plan), for many at once. Returns their numbers, in their order.
-    pub(crate) fn plan_all(&self, changes: &[Change]) -> Result<Vec<u64>> {
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan): then none of them is written down.
+    pub fn plan_all(&self, changes: &[Change]) -> Result<Vec<u64>> {
         changes.iter().try_for_each(Change::check)?;
         let mut planned = Vec::new();
         self.append(|entries| {
@@ -143,23 +154,35 @@ impl Ledger {
     }
 
     /// As [`made`](Self::made), for many at once.
-    pub(crate) fn made_all(&self, ids: &[u64]) -> Result<()> {
+    ///
+    /// # Errors
+    /// As [`made`](Self::made).
+    pub fn made_all(&self, ids: &[u64]) -> Result<()> {
         self.advance(ids, State::Made)
     }
 
     /// Writes down that a planned change was made. Opens it again if somebody undid it meanwhile:
     /// what was made last is there.
-    pub(crate) fn made(&self, id: u64) -> Result<()> {
+    ///
+    /// # Errors
+    /// There is no such change; the ledger cannot be read or written.
+    pub fn made(&self, id: u64) -> Result<()> {
         self.advance(&[id], State::Made)
     }
 
     /// Writes down that a change is no longer there.
-    pub(crate) fn undone(&self, id: u64) -> Result<()> {
+    ///
+    /// # Errors
+    /// There is no such change; the ledger cannot be read or written.
+    pub fn undone(&self, id: u64) -> Result<()> {
         self.advance(&[id], State::Undone)
     }
 
     /// All changes the file still holds, oldest first.
-    pub(crate) fn changes(&self) -> Result<Vec<Entry>> {
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or a line of it is damaged or of the future.
+    pub fn changes(&self) -> Result<Vec<Entry>> {
         let history = match File::open(&self.file) {
             Ok(file) => self.read(file)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -169,29 +192,45 @@ impl Ledger {
     }
 
     /// The changes that are there or may be there, oldest first.
-    pub(crate) fn open_changes(&self) -> Result<Vec<Entry>> {
+    ///
+    /// # Errors
+    /// As [`changes`](Self::changes).
+    pub fn open_changes(&self) -> Result<Vec<Entry>> {
         let mut changes = self.changes()?;
         changes.retain(Entry::is_open);
         Ok(changes)
     }
 
     /// Takes one change back and writes that down. Returns it as it stands now: one that was no
-    /// longer open stays as it was.
-    pub(crate) fn undo(&self, id: u64) -> Result<Entry> {
-        self.undo_with(id, &mut Change::take_back)
+    /// longer open stays as it was. What is left alone is reported to `tell`.
+    ///
+    /// # Errors
+    /// There is no such change; it cannot be taken back; the ledger cannot be read or written.
+    pub fn undo(&self, id: u64, tell: &mut dyn FnMut(&str)) -> Result<Entry> {
+        self.undo_with(id, &mut |change| change.take_back(tell))
     }
 
     /// Takes all open changes back and writes that down. One that fails does not stop the others.
     ///
     /// Processes come first, since one that is ended makes no further change; then all others, newest
     /// first.
-    pub(crate) fn undo_all(&self) -> Result<UndoReport> {
-        self.undo_where(&|_| true)
+    ///
+    /// # Errors
+    /// The ledger cannot be read. What cannot be taken back is in the report.
+    pub fn undo_all(&self, tell: &mut dyn FnMut(&str)) -> Result<UndoReport> {
+        self.undo_where(&|_| true, tell)
     }
 
     /// As [`undo_all`](Self::undo_all), for some of them.
-    pub(crate) fn undo_where(&self, chosen: &dyn Fn(&Entry) -> bool) -> Result<UndoReport> {
-        self.undo_where_with(chosen, &mut Change::take_back)
+    ///
+    /// # Errors
+    /// As [`undo_all`](Self::undo_all).
+    pub fn undo_where(
+        &self,
+        chosen: &dyn Fn(&Entry) -> bool,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<UndoReport> {
+        self.undo_where_with(chosen, &mut |change| change.take_back(tell))
     }
 
     fn undo_with(
@@ -260,7 +299,7 @@ impl Ledger {
         let mut closed = Vec::new();
         for entry in batch {
             let Entry { id, change, .. } = &entry;
-            match take_back(change).with_context(|| format!("cannot undo change {id}, {change}")) {
+            match take_back(change).doing_with(|| format!("cannot undo change {id}, {change}")) {
                 Ok(()) => closed.push(entry),
                 Err(error) => report.failed.push((entry, error)),
             }
@@ -274,8 +313,10 @@ impl Ledger {
                     report.undone.push(entry);
                 }
                 Err(error) => {
-                    let why = anyhow!("{error:#}")
-                        .context(format!("change {} is undone, but not recorded so", entry.id));
+                    let why = refused(format!(
+                        "change {} is undone, but not recorded so: {error}",
+                        entry.id
+                    ));
                     report.failed.push((entry, why));
                 }
             }
@@ -301,18 +342,24 @@ impl Ledger {
         Record { schema: SCHEMA, id, event, at_unix_s: now_unix_s(), boot_id, change }
     }
 
-    fn unknown(&self, id: u64) -> anyhow::Error {
-        anyhow!("there is no change {id} in {}: lastbyte changes lists them", self.file.display())
+    fn unknown(&self, id: u64) -> ChangesError {
+        ChangesError::UnknownChange { id, ledger: self.file.clone() }
     }
 
-    fn cannot(&self, what: &str, error: io::Error) -> anyhow::Error {
-        anyhow!(error).context(format!("cannot {what} the ledger {}", self.file.display()))
+    fn damaged(&self, index: usize, cause: LineError) -> ChangesError {
+        ChangesError::Line { ledger: self.file.clone(), line: index + 1, cause }
+    }
+
+    fn cannot(&self, what: &str, error: io::Error) -> ChangesError {
+        let what = format!("cannot {what} the ledger {}", self.file.display());
+        ChangesError::System { what, cause: error }
     }
 }
 
 impl Entry {
     /// Whether the change is there or may be there.
-    pub(crate) fn is_open(&self) -> bool {
+    #[must_use]
+    pub fn is_open(&self) -> bool {
         matches!(self.state, State::Planned | State::Made)
     }
 }
@@ -351,9 +398,9 @@ impl Ledger {
         file.read_to_end(&mut text).map_err(|error| self.cannot("read", error))?;
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let lines = text[..whole].split_inclusive(|byte| *byte == b'\n');
-        let records = lines.enumerate().map(|(index, line)| {
-            parse(line).with_context(|| format!("{}:{}", self.file.display(), index + 1))
-        });
+        let records = lines
+            .enumerate()
+            .map(|(index, line)| parse(line).map_err(|cause| self.damaged(index, cause)));
         Ok(History {
             records: records.collect::<Result<_>>()?,
             whole_bytes: whole as u64,
@@ -368,8 +415,7 @@ impl Ledger {
             let Record { id, event: state, at_unix_s, .. } = *record;
             let again = entries.contains_key(&id);
             if again && state == State::Planned {
-                let line = index + 1;
-                bail!("{}:{line}: change {id} is planned a second time", self.file.display());
+                return Err(self.damaged(index, LineError::PlannedTwice(id)));
             }
             let entry = entries.entry(id).or_insert_with(|| Entry {
                 id,
@@ -394,16 +440,14 @@ impl Ledger {
     }
 }
 
-fn parse(line: &[u8]) -> Result<Record> {
-    const NEWER: &str = "a newer lastbyte wrote this line: use that one to list and undo changes";
-    const DAMAGED: &str = "this line is damaged: restore it, or undo by hand what it says and \
-                           remove it";
-    let stamp: Stamp = serde_json::from_slice(line).context(DAMAGED)?;
+fn parse(line: &[u8]) -> Result<Record, LineError> {
+    let stamp: Stamp =
+        serde_json::from_slice(line).map_err(|error| LineError::Damaged(error.to_string()))?;
     if stamp.schema > SCHEMA {
-        bail!("{NEWER} (its schema is {}, the newest known here is {SCHEMA})", stamp.schema);
+        return Err(LineError::NewerSchema { schema: stamp.schema, known: SCHEMA });
     }
     // Well-formed, of a known schema, and yet not understood: a kind or an event of the future.
-    serde_json::from_slice(line).context(NEWER)
+    serde_json::from_slice(line).map_err(|error| LineError::NotUnderstood(error.to_string()))
 }
 
 /// Writing.
@@ -447,7 +491,7 @@ impl Ledger {
             .recursive(true)
             .mode(0o700)
             .create(directory)
-            .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+            .doing_with(|| format!("cannot make the directory {}", directory.display()))?;
         loop {
             let mut options = OpenOptions::new();
             options.read(true).append(true).create(true).mode(0o600);
@@ -484,22 +528,26 @@ impl Ledger {
         if records.len() == all {
             return Ok(());
         }
+        self.replace(&lines(&records)?).map_err(|error| self.cannot("compact", error))
+    }
+
+    fn replace(&self, text: &str) -> io::Result<()> {
         let beside = self.file.with_extension("jsonl.new");
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-        file.write_all(lines(&records)?.as_bytes())?;
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&beside, &self.file)?;
-        sync_directories(&self.file)?;
-        Ok(())
+        sync_directories(&self.file)
     }
 }
 
 fn lines(records: &[Record]) -> Result<String> {
     let mut text = String::new();
     for record in records {
-        let line = serde_json::to_string(record)
-            .with_context(|| format!("cannot write down change {}", record.change))?;
+        let line = serde_json::to_string(record).map_err(|error| {
+            refused(format!("cannot write down change {}: {error}", record.change))
+        })?;
         text.push_str(&line);
         text.push('\n');
     }
@@ -548,9 +596,11 @@ fn state_directory(variable: impl Fn(&str) -> Option<OsString>, root: bool) -> R
     if let Some(state) = path("XDG_STATE_HOME").filter(|state| state.is_absolute()) {
         return Ok(state.join("lastbyte"));
     }
-    let home = path("HOME").context(
-        "no place for the ledger of changes: HOME is not set; set it, or LASTBYTE_STATE_DIR",
-    )?;
+    let home = path("HOME").ok_or_else(|| {
+        refused(
+            "no place for the ledger of changes: HOME is not set; set it, or LASTBYTE_STATE_DIR",
+        )
+    })?;
     Ok(home.join(".local/state/lastbyte"))
 }
 

@@ -2,8 +2,8 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use super::super::tests::Scratch;
 use super::*;
+use crate::ledger::tests::Scratch;
 
 /// A child that is ended with the test, whatever happens.
 struct Running(Child);
@@ -48,9 +48,9 @@ impl Drop for Running {
 fn a_process_is_ended_politely_and_once() {
     let mut child = Running::script("");
     let change = Change::process("wan", child.pid(), "test").unwrap();
-    change.take_back().unwrap();
+    change.take_back(&mut |_| {}).unwrap();
     assert_eq!(child.signal(), Some(process::SIGTERM));
-    change.take_back().unwrap();
+    change.take_back(&mut |_| {}).unwrap();
 }
 
 #[test]
@@ -66,8 +66,8 @@ fn a_process_that_ignores_sigterm_is_killed() {
 fn a_zombie_counts_as_ended() {
     let mut child = Running::script("");
     let change = Change::process("wan", child.pid(), "test").unwrap();
-    change.take_back().unwrap();
-    change.take_back().unwrap();
+    change.take_back(&mut |_| {}).unwrap();
+    change.take_back(&mut |_| {}).unwrap();
     assert_eq!(child.signal(), Some(process::SIGTERM));
 }
 
@@ -95,17 +95,17 @@ fn the_file_of_a_namespace_is_removed_and_nothing_else() {
     let empty = scratch.path("empty");
     fs::write(&empty, "").unwrap();
     for _ in 0..2 {
-        change(&empty).take_back().unwrap();
+        change(&empty).take_back(&mut |_| {}).unwrap();
         assert!(!empty.exists());
     }
-    change(&scratch.path("no/such/directory")).take_back().unwrap();
+    change(&scratch.path("no/such/directory")).take_back(&mut |_| {}).unwrap();
 
     let full = scratch.path("full");
     fs::write(&full, "somebody's").unwrap();
     let link = scratch.path("link");
     std::os::unix::fs::symlink("/proc/self/ns/net", &link).unwrap();
     for path in [full, link, scratch.path(".")] {
-        let error = change(&path).take_back().unwrap_err().to_string();
+        let error = change(&path).take_back(&mut |_| {}).unwrap_err().to_string();
         assert!(error.contains("it is left alone"), "{error}");
         assert!(fs::symlink_metadata(&path).is_ok());
     }

@@ -4,29 +4,35 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 /// An address and how many of its bits count: `203.0.113.7`, `203.0.113.0/24`, `2001:db8::/32`. The
 /// bits that do not count are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(crate) struct Prefix {
+pub struct Prefix {
     address: IpAddr,
     bits: u8,
 }
 
 impl Prefix {
     /// The first address.
-    pub(crate) fn address(self) -> IpAddr {
+    #[must_use]
+    pub fn address(self) -> IpAddr {
         self.address
     }
 
     /// How many bits of the address count.
-    pub(crate) fn bits(self) -> u8 {
+    #[must_use]
+    pub fn bits(self) -> u8 {
         self.bits
     }
 }
+
+/// Why a text is no [`Prefix`], in one sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidPrefix(String);
 
 /// One host.
 impl From<IpAddr> for Prefix {
@@ -36,34 +42,41 @@ impl From<IpAddr> for Prefix {
 }
 
 impl FromStr for Prefix {
-    type Err = anyhow::Error;
+    type Err = InvalidPrefix;
 
-    fn from_str(text: &str) -> Result<Self> {
+    fn from_str(text: &str) -> Result<Self, InvalidPrefix> {
         let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
-        let wanted = "an address or a prefix such as 203.0.113.7, 203.0.113.0/24 or 2001:db8::/32";
-        let address: IpAddr =
-            address.parse().ok().with_context(|| format!("`{text}` is not {wanted}"))?;
+        let is_none = || {
+            InvalidPrefix(format!(
+                "`{text}` is not an address or a prefix such as 203.0.113.7, 203.0.113.0/24 or \
+                 2001:db8::/32"
+            ))
+        };
+        let address: IpAddr = address.parse().map_err(|_| is_none())?;
         if let IpAddr::V6(v6) = address
             && let Some(v4) = v6.to_ipv4_mapped()
         {
-            bail!("`{text}` is IPv4 written as IPv6: write {v4}");
+            return Err(InvalidPrefix(format!("`{text}` is IPv4 written as IPv6: write {v4}")));
         }
         let most = whole(address);
         let bits = match bits {
             None => most,
             // No sign, no space: as `ip(8)` has it.
             Some(bits) if bits.bytes().all(|digit| digit.is_ascii_digit()) => {
-                bits.parse().ok().filter(|bits| *bits <= most).with_context(|| {
-                    format!("`{text}`: /{bits} is not from /0 to /{most}, the bits of an address")
+                bits.parse().ok().filter(|bits| *bits <= most).ok_or_else(|| {
+                    InvalidPrefix(format!(
+                        "`{text}`: /{bits} is not from /0 to /{most}, the bits of an address"
+                    ))
                 })?
             }
-            Some(_) => bail!("`{text}` is not {wanted}"),
+            Some(_) => return Err(is_none()),
         };
         let right = Self { address: first_of(address, bits), bits };
-        ensure!(
-            right.address == address,
-            "`{text}` has bits set after the first {bits}: the prefix is {right}"
-        );
+        if right.address != address {
+            return Err(InvalidPrefix(format!(
+                "`{text}` has bits set after the first {bits}: the prefix is {right}"
+            )));
+        }
         Ok(right)
     }
 }
@@ -76,9 +89,9 @@ impl fmt::Display for Prefix {
 }
 
 impl TryFrom<String> for Prefix {
-    type Error = anyhow::Error;
+    type Error = InvalidPrefix;
 
-    fn try_from(text: String) -> Result<Self> {
+    fn try_from(text: String) -> Result<Self, InvalidPrefix> {
         text.parse()
     }
 }

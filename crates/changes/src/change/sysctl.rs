@@ -6,39 +6,45 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::{NotMade, network, present};
+use crate::error::{ChangesError, Doing, Result, must, refused};
 
 /// New files, and the values in `/proc/sys` that they ask for, set at once.
 ///
 /// What a value does besides cannot be read and is not taken back: a congestion control that was the
 /// default once may be chosen by every program until the next boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SysctlFile {
+pub struct SysctlFile {
     /// That of `sysctl.d(5)`; for a module also one of `modules-load.d(5)`.
-    pub(crate) files: Vec<NewFile>,
-    pub(crate) values: Vec<LiveValue>,
+    pub files: Vec<NewFile>,
+    /// The values that the files ask for.
+    pub values: Vec<LiveValue>,
     /// The network namespace whose values were set, as the inode number of its file in `/proc`.
-    pub(crate) network: u64,
+    pub network: u64,
 }
 
 /// A file that was not there before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct NewFile {
-    pub(crate) path: PathBuf,
-    pub(crate) text: String,
+pub struct NewFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What is in it.
+    pub text: String,
 }
 
 /// A value in `/proc/sys`; lists with one space between.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LiveValue {
+pub struct LiveValue {
     /// As `sysctl(8)` has it: `net.ipv4.tcp_congestion_control`.
-    pub(crate) key: String,
-    pub(crate) path: PathBuf,
-    pub(crate) before: String,
-    pub(crate) after: String,
+    pub key: String,
+    /// Its file in `/proc/sys`.
+    pub path: PathBuf,
+    /// What it was.
+    pub before: String,
+    /// What it was set to.
+    pub after: String,
 }
 
 impl SysctlFile {
@@ -46,21 +52,22 @@ impl SysctlFile {
     pub(crate) fn make(&self) -> Result<(), NotMade> {
         let mut done = Self { files: Vec::new(), values: Vec::new(), network: self.network };
         self.make_all(&mut done).map_err(|error| {
-            let left = done.take_back(&mut |_| {}).err();
+            let left = done.take_back(&mut |_| {}).err().map(Box::new);
             NotMade { error, left }
         })
     }
 
     /// Sets the values back that are still as they were set, and removes the files. Nothing of
     /// this if a file is no longer as it was made. `tell` hears of values that were left alone.
-    pub(crate) fn take_back(&self, tell: &mut dyn FnMut(&str)) -> Result<()> {
+    pub(super) fn take_back(&self, tell: &mut dyn FnMut(&str)) -> Result<()> {
         for NewFile { path, text } in &self.files {
-            ensure!(
-                is_absent_or(path, &|found| found == text.as_bytes())?,
-                "{} is not as lastbyte wrote it: it is left alone, and so are the values; remove it, \
-                 then undo this again",
-                path.display()
-            );
+            must(is_absent_or(path, &|found| found == text.as_bytes())?, || {
+                format!(
+                    "{} is not as lastbyte wrote it: it is left alone, and so are the values; \
+                     remove it, then undo this again",
+                    path.display()
+                )
+            })?;
         }
         let here = network()? == self.network;
         for value in self.values.iter().rev() {
@@ -75,11 +82,11 @@ impl SysctlFile {
     }
 
     /// Refuses what could not be taken back from its record.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let files = self.files.iter().map(|file| &file.path);
         for path in files.chain(self.values.iter().map(|value| &value.path)) {
-            ensure!(path.is_absolute(), "{} is not an absolute path", path.display());
-            ensure!(path.to_str().is_some(), "{} is not UTF-8", path.display());
+            must(path.is_absolute(), || format!("{} is not an absolute path", path.display()))?;
+            must(path.to_str().is_some(), || format!("{} is not UTF-8", path.display()))?;
         }
         Ok(())
     }
@@ -174,13 +181,14 @@ impl LiveValue {
 
     fn set(&self) -> Result<()> {
         self.write(&self.after)?;
-        let now = Self::read(&self.path).with_context(|| format!("cannot read {}", self.key))?;
-        ensure!(now == self.after, "the kernel made {now} of {} = {}", self.key, self.after);
-        Ok(())
+        let now = Self::read(&self.path).doing_with(|| format!("cannot read {}", self.key))?;
+        must(now == self.after, || {
+            format!("the kernel made {now} of {} = {}", self.key, self.after)
+        })
     }
 
     fn set_back(&self, tell: &mut dyn FnMut(&str)) -> Result<()> {
-        let now = Self::read(&self.path).with_context(|| format!("cannot read {}", self.key))?;
+        let now = Self::read(&self.path).doing_with(|| format!("cannot read {}", self.key))?;
         if now == self.before {
             return Ok(());
         }
@@ -197,26 +205,26 @@ impl LiveValue {
         let written = OpenOptions::new().write(true).open(&self.path);
         match written.and_then(|mut file| file.write_all(value.as_bytes())) {
             Ok(()) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => bail!(
-                "cannot set {} = {value}: it needs root, and in a container one of the names of \
-                 net.ipv4.tcp_allowed_congestion_control",
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(refused(format!(
+                "cannot set {} = {value}: it needs root, and in a container one of the names \
+                     of net.ipv4.tcp_allowed_congestion_control",
                 self.key
-            ),
-            Err(error) => bail!("cannot set {} = {value}: {error}", self.key),
+            ))),
+            Err(error) => Err(refused(format!("cannot set {} = {value}: {error}", self.key))),
         }
     }
 }
 
-fn cannot(what: &str, path: &Path, error: &io::Error) -> anyhow::Error {
+fn cannot(what: &str, path: &Path, error: &io::Error) -> ChangesError {
     let path = path.display();
     match error.kind() {
-        io::ErrorKind::PermissionDenied => anyhow!(
+        io::ErrorKind::PermissionDenied => refused(format!(
             "cannot {what} {path}: settings of the whole machine need root: run it with sudo"
-        ),
+        )),
         io::ErrorKind::AlreadyExists => {
-            anyhow!("there is a file {path} that lastbyte did not make: it is left alone")
+            refused(format!("there is a file {path} that lastbyte did not make: it is left alone"))
         }
-        _ => anyhow!("cannot {what} {path}: {error}"),
+        _ => refused(format!("cannot {what} {path}: {error}")),
     }
 }
 

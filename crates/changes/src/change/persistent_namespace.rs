@@ -4,11 +4,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
 use lastbyte_host::namespace::{at, on_own_thread};
 use lastbyte_sys::{mount, namespace};
 
 use super::{is_absent, present};
+use crate::error::{Doing, Result, must};
 
 /// How often one path may have been mounted over; lastbyte itself does it once.
 const MAX_STACKED_MOUNTS: u32 = 16;
@@ -28,16 +28,17 @@ pub(super) fn drop_at(path: &Path) -> Result<()> {
             Err(error) if is_absent(&error) => return Ok(()),
             Err(error) => {
                 let what = format!("cannot unmount {} (needs CAP_SYS_ADMIN)", path.display());
-                return Err(error).context(what);
+                return Err(error).doing(what);
             }
         }
     }
     let Some(file) = present(fs::symlink_metadata(path), path)? else { return Ok(()) };
-    ensure!(
-        file.is_file() && file.len() == 0 && !is_namespace(path)?,
-        "{} is not the empty file that a namespace leaves: it is left alone",
-        path.display()
-    );
+    must(file.is_file() && file.len() == 0 && !is_namespace(path)?, || {
+        format!(
+            "{} is not the empty file that a namespace leaves: it is left alone",
+            path.display()
+        )
+    })?;
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => remove_hidden(path),
         removed => present(removed, path).map(drop),
@@ -66,7 +67,7 @@ fn remove_hidden(path: &Path) -> Result<()> {
     // On a thread of its own, with which the copy goes.
     let removed = on_own_thread(remove).and_then(|removed| removed);
     let what = || format!("cannot remove {}, at which something is mounted", path.display());
-    present(removed, path).with_context(what).map(drop)
+    present(removed, path).doing_with(what).map(drop)
 }
 
 /// Whether a namespace is mounted at `path`.
@@ -76,8 +77,8 @@ fn is_namespace(path: &Path) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::tests::Scratch;
     use super::*;
+    use crate::ledger::tests::Scratch;
 
     /// Twice mounted, as two programs that raced would leave it.
     #[test]

@@ -4,7 +4,6 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use anyhow::{Result, bail, ensure};
 use lastbyte_core::sample::State;
 use lastbyte_core::text::in_one_line;
 use lastbyte_heal::{SocketChanges, Whereabouts, state, take, whereabouts};
@@ -12,33 +11,39 @@ use lastbyte_host::Holder;
 use serde::{Deserialize, Serialize};
 
 use super::start_ticks;
+use crate::error::{Result, must, refused};
 
 /// A connection whose options were changed through a descriptor of the program's own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct TunedSocket {
+pub struct TunedSocket {
     /// The number that the kernel knows it by until the next boot.
-    pub(crate) cookie: u64,
-    pub(crate) local: SocketAddr,
-    pub(crate) peer: SocketAddr,
+    pub cookie: u64,
+    /// Its own address.
+    pub local: SocketAddr,
+    /// The peer's address.
+    pub peer: SocketAddr,
     /// The network namespace, by the inode number of its file, where that could be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) network: Option<u64>,
+    pub network: Option<u64>,
     /// A process that had it open, when that had started (field 22 of `/proc/PID/stat`), and the
     /// number by which it did. Others may have it by now.
-    pub(crate) pid: i32,
-    pub(crate) start_ticks: u64,
-    pub(crate) program: String,
-    pub(crate) fd: i32,
+    pub pid: i32,
+    /// When the process started.
+    pub start_ticks: u64,
+    /// The program's name.
+    pub program: String,
+    /// The number by which the process had it open.
+    pub fd: i32,
+    /// What is different.
     #[serde(flatten)]
-    pub(crate) changes: SocketChanges,
+    pub changes: SocketChanges,
 }
 
 impl TunedSocket {
     pub(super) fn check(&self) -> Result<()> {
-        ensure!(self.cookie != 0, "0 is no socket's cookie");
-        ensure!(self.pid > 0, "{} is no process id", self.pid);
-        ensure!(!self.changes.is_nothing(), "nothing of the socket is changed");
-        Ok(())
+        must(self.cookie != 0, || "0 is no socket's cookie".to_owned())?;
+        must(self.pid > 0, || format!("{} is no process id", self.pid))?;
+        must(!self.changes.is_nothing(), || "nothing of the socket is changed".to_owned())
     }
 
     pub(super) fn take_back(&self, tell: &mut dyn FnMut(&str)) -> Result<()> {
@@ -70,10 +75,12 @@ impl TunedSocket {
                 },
                 Whereabouts::Orphaned => return Ok(Err(CLOSED)),
                 Whereabouts::Over => return Ok(Err(OVER)),
-                Whereabouts::OutOfSight => bail!(
-                    "this user cannot see whether the connection is still there: try as root, such \
-                     as with sudo"
-                ),
+                Whereabouts::OutOfSight => {
+                    return Err(refused(
+                        "this user cannot see whether the connection is still there: try as root, \
+                         such as with sudo",
+                    ));
+                }
             },
         };
         let is_over = matches!(state(&taken), Ok(State::Close | State::TimeWait));

@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
+use lastbyte_congestion::available;
 use lastbyte_host::NetworkNamespace;
 use lastbyte_sys::netlink::Interface;
 use lastbyte_sys::tcp;
@@ -174,7 +175,7 @@ fn a_connection_over_the_route_uses_it_and_others_do_not() {
     let Some(host) = Host::new("") else { return };
     let far = Namespace::create().unwrap();
     // Another than the default, whatever that is.
-    let names = host.run(available_congestion);
+    let names = host.run(available).unwrap();
     let default = host.congestion_now();
     let Some(other) = names.iter().find(|name| **name != default) else {
         lastbyte_testing::not_tested!("this kernel has {default} alone");
@@ -228,11 +229,11 @@ fn a_kill_before_or_after_the_route_leaves_what_undo_takes_back() {
             assert_ne!(host.routes(), before);
         }
         // Before it is taken back nobody else may have the same; after a boot it is gone.
-        let error = format!("{:#}", host.apply(&what).unwrap_err());
+        let error = host.apply(&what).unwrap_err().to_string();
         assert!(error.contains(&format!("`lastbyte undo {id}`")), "{error}");
         let rebooted = Ledger::at(host.ledger.path().to_owned(), "boot-2".to_owned());
         assert_eq!(rebooted.open_changes().unwrap(), []);
-        let report = host.run(|| host.ledger.undo_all()).unwrap();
+        let report = host.run(|| host.ledger.undo_all(&mut |_| {})).unwrap();
         assert_eq!((report.undone.len(), report.failed.len()), (1, 0));
         assert_eq!(host.routes(), before);
     }
@@ -275,8 +276,8 @@ fn a_route_is_taken_back_in_its_own_network_under_another_name_and_without_its_d
     let Some(host) = Host::new(HOST) else { return };
     let applied = host.apply(&route_to("203.0.113.7", OTHER)).unwrap();
     let elsewhere = Namespace::create().unwrap();
-    let error = elsewhere.run(|| host.ledger.undo(applied.id)).unwrap().unwrap_err();
-    let error = format!("{error:#}");
+    let error = elsewhere.run(|| host.ledger.undo(applied.id, &mut |_| {})).unwrap().unwrap_err();
+    let error = error.to_string();
     assert!(error.contains("it is in the network namespace net:["), "{error}");
     assert_eq!(host.ledger.open_changes().unwrap().len(), 1);
 

@@ -6,47 +6,58 @@
 //! by a file for each boot to come. It never replaces a route or a file.
 
 mod machine;
-mod prefix;
 mod route;
 mod ways;
 
 use std::fmt;
 
-use anyhow::{Context, Result, bail, ensure};
 use lastbyte_units::ByteSize;
 
-use crate::ledger::change::{NotMade, network};
-use crate::ledger::{Change, Entry, Ledger};
+use crate::change::{Change, NotMade, network};
+use crate::error::{Doing, Result, must, refused};
+use crate::ledger::{Entry, Ledger};
+use crate::prefix::Prefix;
 use machine::Places;
 
-pub(crate) use prefix::Prefix;
-pub(crate) use ways::{Way, congestion_ways, machine_wide_ways};
+pub use ways::{Way, congestion_ways, machine_wide_ways};
 
 /// What lastbyte is asked to apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Application {
+pub enum Application {
     /// A congestion control, to new connections to `to`.
-    Route { to: Prefix, congestion: String },
+    Route {
+        /// Where the connections lead.
+        to: Prefix,
+        /// The congestion control.
+        congestion: String,
+    },
     /// Settings for all connections: a congestion control, and up to which size the kernel may size
     /// buffers. At least one of the two.
-    MachineWide { congestion: Option<String>, buffers: Option<ByteSize> },
+    MachineWide {
+        /// The congestion control.
+        congestion: Option<String>,
+        /// The greatest size of a buffer.
+        buffers: Option<ByteSize>,
+    },
 }
 
 /// What was applied. Shown, it says what, since when, how long, and the way back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Applied {
+pub struct Applied {
     /// Its number in the ledger.
-    pub(crate) id: u64,
-    pub(crate) change: Change,
+    pub id: u64,
+    /// What was changed.
+    pub change: Change,
 }
 
-/// Applies it: entered into the ledger, then made, whole or not at all.
+/// Applies it: entered into the ledger, then made, whole or not at all. What is left alone where it has
+/// to be taken back again is reported to `tell`.
 ///
 /// # Errors
 /// All that [`check`] finds; what the kernel or the disk refuses. Then nothing of it is left, and the
 /// ledger says so, or the error says what is left and is still in the ledger.
-pub(crate) fn apply(ledger: &Ledger, what: &Application) -> Result<Applied> {
-    apply_at(&Places::of_this_machine(), ledger, what)
+pub fn apply(ledger: &Ledger, what: &Application, tell: &mut dyn FnMut(&str)) -> Result<Applied> {
+    apply_at(&Places::of_this_machine(), ledger, what, tell)
 }
 
 /// Says now what [`apply`] would refuse, so that nobody learns it after a long experiment. Changes
@@ -55,7 +66,7 @@ pub(crate) fn apply(ledger: &Ledger, what: &Application) -> Result<Applied> {
 /// # Errors
 /// A congestion control that this kernel does not offer, a prefix that has a route already, a file
 /// that is there already, missing rights: each in one sentence.
-pub(crate) fn check(ledger: &Ledger, what: &Application) -> Result<()> {
+pub fn check(ledger: &Ledger, what: &Application) -> Result<()> {
     plan(&Places::of_this_machine(), ledger, what).map(drop)
 }
 
@@ -71,21 +82,26 @@ impl fmt::Display for Applied {
     }
 }
 
-fn apply_at(places: &Places, ledger: &Ledger, what: &Application) -> Result<Applied> {
+fn apply_at(
+    places: &Places,
+    ledger: &Ledger,
+    what: &Application,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Applied> {
     let change = plan(places, ledger, what)?;
     // Again, now that nobody else can enter one.
     let id = ledger.plan_if(&change, &|open| is_no_clash(what, open))?;
     if let Err(NotMade { error, left }) = make(&change) {
         if let Some(left) = left {
-            let hint = format!("part of it is left: {left:#}; see `lastbyte undo {id}`");
-            return Err(error.context(hint));
+            let hint = format!("part of it is left: {left}; see `lastbyte undo {id}`");
+            return Err(error.while_doing(hint));
         }
-        ledger.undone(id).context("nothing was changed, but that is not in the ledger")?;
+        ledger.undone(id).doing("nothing was changed, but that is not in the ledger")?;
         return Err(error);
     }
     if let Err(error) = ledger.made(id) {
-        change.take_back().context("it was applied, and cannot be taken back")?;
-        return Err(error.context("taken back, as the ledger does not take that it was made"));
+        change.take_back(tell).doing("it was applied, and cannot be taken back")?;
+        return Err(error.while_doing("taken back, as the ledger does not take that it was made"));
     }
     Ok(Applied { id, change })
 }
@@ -116,44 +132,47 @@ fn plan(places: &Places, ledger: &Ledger, what: &Application) -> Result<Change> 
 
 /// Refuses what the kernel does not have now, and what is no name at all.
 fn is_offered(congestion: &str) -> Result<()> {
-    let available = available_congestion();
-    ensure!(
-        available.iter().any(|name| name == congestion),
-        "congestion control `{congestion}` is not known: this kernel offers {}",
-        available.join(", ")
-    );
+    let available = lastbyte_congestion::available().unwrap_or_default();
+    must(available.iter().any(|name| name == congestion), || {
+        format!(
+            "congestion control `{congestion}` is not known: this kernel offers {}",
+            available.join(", ")
+        )
+    })?;
     // It becomes part of a file's name.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-    ensure!(congestion.bytes().all(is_plain), "congestion control `{congestion}` is no plain name");
-    Ok(())
+    must(congestion.bytes().all(is_plain), || {
+        format!("congestion control `{congestion}` is no plain name")
+    })
 }
 
 /// Refuses what the next boot takes away as well: the setting would outlast it.
 fn is_offered_for_good(congestion: &str) -> Result<()> {
-    ensure!(
-        !is_loaded(congestion),
-        "{congestion} is loaded until the next boot at most, and settings of the whole machine \
-         outlast it: use route:PREFIX instead"
-    );
+    must(!is_loaded(congestion), || {
+        format!(
+            "{congestion} is loaded until the next boot at most, and settings of the whole \
+             machine outlast it: use route:PREFIX instead"
+        )
+    })?;
     is_offered(congestion)
 }
 
 /// Whether it is of our catalogue, and not the kernel's.
-pub(crate) fn is_loaded(congestion: &str) -> bool {
+fn is_loaded(congestion: &str) -> bool {
     lastbyte_congestion::find(congestion).is_some_and(|one| one.name == congestion)
 }
 
 /// Asks the kernel: capabilities alone may be those of a user namespace, without a say in this network.
 fn has_rights(what: &Application) -> Result<()> {
-    if lastbyte_sys::route::may_change().context("cannot ask netlink")? {
+    if lastbyte_sys::route::may_change().doing("cannot ask netlink")? {
         return Ok(());
     }
     match what {
-        Application::Route { to, .. } => {
-            bail!("adding a route to {to} needs CAP_NET_ADMIN: run it as root, such as with sudo")
-        }
+        Application::Route { to, .. } => Err(refused(format!(
+            "adding a route to {to} needs CAP_NET_ADMIN: run it as root, such as with sudo"
+        ))),
         Application::MachineWide { .. } => {
-            bail!("settings of the whole machine need root: run it with sudo")
+            Err(refused("settings of the whole machine need root: run it with sudo"))
         }
     }
 }
@@ -173,24 +192,12 @@ fn is_no_clash(what: &Application, open: &Entry) -> Result<()> {
         _ => None,
     };
     if let Some(clash) = clash {
-        bail!("{clash} is lastbyte's already: `lastbyte undo {}` takes that back", open.id);
+        return Err(refused(format!(
+            "{clash} is lastbyte's already: `lastbyte undo {}` takes that back",
+            open.id
+        )));
     }
     Ok(())
-}
-
-/// The default congestion control of this machine.
-pub(crate) fn default_congestion() -> Option<String> {
-    lastbyte_congestion::default_algorithm().ok()
-}
-
-/// The congestion controls that this kernel offers now, in its order.
-pub(crate) fn available_congestion() -> Vec<String> {
-    lastbyte_congestion::available().unwrap_or_default()
-}
-
-/// Those that programs without rights may use.
-pub(crate) fn allowed_congestion() -> Vec<String> {
-    lastbyte_congestion::allowed().unwrap_or_default()
 }
 
 #[cfg(test)]

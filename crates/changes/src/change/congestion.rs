@@ -3,30 +3,30 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
 use lastbyte_congestion::{BPFFS, FOLDER, unload_kept, unmount_bpffs};
 use lastbyte_sys::file;
 use lastbyte_units::BitRate;
 use serde::{Deserialize, Serialize};
 
 use super::present;
+use crate::error::{Result, must};
 
 /// An algorithm that a file of bpffs keeps until the next boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct KeptAlgorithm {
+pub struct PinnedAlgorithm {
     /// Its name in the kernel, such as `lb_vegas`.
-    pub(crate) name: String,
-    pub(crate) file: PathBuf,
+    pub name: String,
+    /// The file.
+    pub file: PathBuf,
     /// The rate that it was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) rate_bits_per_s: Option<u64>,
+    pub rate_bits_per_s: Option<u64>,
 }
 
-impl KeptAlgorithm {
+impl PinnedAlgorithm {
     pub(super) fn check(&self) -> Result<()> {
         let is_ours = self.file.parent() == Some(Path::new(FOLDER));
-        ensure!(is_ours, "{} is not in {FOLDER}", self.file.display());
-        Ok(())
+        must(is_ours, || format!("{} is not in {FOLDER}", self.file.display()))
     }
 
     pub(super) fn take_back(&self) -> Result<()> {
@@ -40,7 +40,7 @@ impl KeptAlgorithm {
     }
 }
 
-impl fmt::Display for KeptAlgorithm {
+impl fmt::Display for PinnedAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "congestion control {}", self.name)?;
         if let Some(Ok(rate)) = self.rate_bits_per_s.map(BitRate::from_bits_per_s) {
@@ -52,14 +52,14 @@ impl fmt::Display for KeptAlgorithm {
 
 /// The file system that keeps algorithms, where the machine had not mounted it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct MountedBpffs {
-    pub(crate) path: PathBuf,
+pub struct MountedBpffs {
+    /// Where it is mounted.
+    pub path: PathBuf,
 }
 
 impl MountedBpffs {
     pub(super) fn check(&self) -> Result<()> {
-        ensure!(self.path == Path::new(BPFFS), "{} is not {BPFFS}", self.path.display());
-        Ok(())
+        must(self.path == Path::new(BPFFS), || format!("{} is not {BPFFS}", self.path.display()))
     }
 
     pub(super) fn take_back(&self) -> Result<()> {

@@ -6,7 +6,7 @@
 //! was made, as a kill may have come before or after it.
 
 mod congestion;
-mod kept_namespace;
+mod persistent_namespace;
 mod route;
 mod socket;
 mod sysctl;
@@ -17,18 +17,17 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
 use lastbyte_host::process::is_absent;
 use lastbyte_host::{Proc, namespace};
 use lastbyte_sys::process;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use congestion::{KeptAlgorithm, MountedBpffs};
-pub(crate) use route::{AddedHop, AddedRoute, Metric};
-pub(crate) use socket::TunedSocket;
-pub(crate) use sysctl::{LiveValue, NewFile, SysctlFile};
+pub use congestion::{MountedBpffs, PinnedAlgorithm};
+pub use route::{AddedHop, AddedRoute, Metric};
+pub use socket::TunedSocket;
+pub use sysctl::{LiveValue, NewFile, SysctlFile};
 
-use crate::output::talk;
+use crate::error::{ChangesError, Doing, Result, must, refused};
 
 /// How long a process gets after each of SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -36,13 +35,20 @@ const GRACE: Duration = Duration::from_secs(2);
 /// One change to the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub(crate) enum Change {
+pub enum Change {
     /// A network namespace that a bind mount at `path` keeps.
-    Namespace { link: String, path: PathBuf },
+    Namespace {
+        /// The link that it is for.
+        link: String,
+        /// Where the mount is.
+        path: PathBuf,
+    },
     /// A process that carries a link. As a process must run to have a number, plan this while it
     /// waits for a word on a pipe whose end means "stop", and say the word afterwards.
     Process {
+        /// The link that it carries.
         link: String,
+        /// Its number.
         pid: i32,
         /// When it started, in clock ticks since boot: field 22 of `/proc/PID/stat`. Tells it from
         /// a later process with the same number.
@@ -55,7 +61,7 @@ pub(crate) enum Change {
     /// Settings of the whole machine.
     SysctlFile(SysctlFile),
     /// A congestion control that stays in the kernel.
-    Congestion(KeptAlgorithm),
+    Congestion(PinnedAlgorithm),
     /// The file system that keeps such.
     Bpffs(MountedBpffs),
     /// Options of a connection of another program.
@@ -65,25 +71,30 @@ pub(crate) enum Change {
 /// Why a change was not made, and why what was done of it could not be taken back, if so.
 #[derive(Debug)]
 pub(crate) struct NotMade {
-    pub(crate) error: anyhow::Error,
-    pub(crate) left: Option<anyhow::Error>,
+    pub(crate) error: ChangesError,
+    pub(crate) left: Option<Box<ChangesError>>,
 }
 
 impl NotMade {
-    fn nothing_left(error: anyhow::Error) -> Self {
+    fn nothing_left(error: ChangesError) -> Self {
         Self { error, left: None }
     }
 }
 
 impl Change {
     /// The change that a running process is.
-    pub(crate) fn process(link: &str, pid: i32, what: &str) -> Result<Self> {
-        let start_ticks = start_ticks(pid)?.with_context(|| format!("no process {pid} runs"))?;
+    ///
+    /// # Errors
+    /// No such process runs, or `/proc` does not show it.
+    pub fn process(link: &str, pid: i32, what: &str) -> Result<Self> {
+        let start_ticks =
+            start_ticks(pid)?.ok_or_else(|| refused(format!("no process {pid} runs")))?;
         Ok(Self::Process { link: link.to_owned(), pid, start_ticks, what: what.to_owned() })
     }
 
     /// The link that the change is for.
-    pub(crate) fn link(&self) -> Option<&str> {
+    #[must_use]
+    pub fn link(&self) -> Option<&str> {
         match self {
             Self::Namespace { link, .. } | Self::Process { link, .. } => Some(link),
             Self::Route(_) | Self::SysctlFile(_) => None,
@@ -92,7 +103,8 @@ impl Change {
     }
 
     /// Whether the change is a process, which may make further changes.
-    pub(crate) fn is_process(&self) -> bool {
+    #[must_use]
+    pub fn is_process(&self) -> bool {
         match self {
             Self::Process { .. } => true,
             Self::Namespace { .. } | Self::Route(_) | Self::SysctlFile(_) => false,
@@ -101,7 +113,8 @@ impl Change {
     }
 
     /// Whether the process that the change is still runs; false for what is no process.
-    pub(crate) fn is_running(&self) -> bool {
+    #[must_use]
+    pub fn is_running(&self) -> bool {
         match self {
             Self::Process { pid, start_ticks: then, .. } => {
                 start_ticks(*pid).is_ok_and(|now| now == Some(*then))
@@ -112,7 +125,8 @@ impl Change {
     }
 
     /// Whether the change is still there after a reboot.
-    pub(crate) fn outlives_reboot(&self) -> bool {
+    #[must_use]
+    pub fn outlives_reboot(&self) -> bool {
         match self {
             Self::Namespace { .. } | Self::Process { .. } | Self::Route(_) => false,
             Self::Congestion(_) | Self::Bpffs(_) | Self::Socket(_) => false,
@@ -124,10 +138,10 @@ impl Change {
     pub(crate) fn check(&self) -> Result<()> {
         match self {
             Self::Namespace { path, .. } => {
-                ensure!(path.is_absolute(), "{} is not an absolute path", path.display());
-                ensure!(path.to_str().is_some(), "{} is not UTF-8", path.display());
+                must(path.is_absolute(), || format!("{} is not an absolute path", path.display()))?;
+                must(path.to_str().is_some(), || format!("{} is not UTF-8", path.display()))?;
             }
-            Self::Process { pid, .. } => ensure!(*pid > 0, "{pid} is no process id"),
+            Self::Process { pid, .. } => must(*pid > 0, || format!("{pid} is no process id"))?,
             Self::Route(route) => route.check()?,
             Self::SysctlFile(settings) => settings.check()?,
             Self::Congestion(kept) => kept.check()?,
@@ -137,15 +151,11 @@ impl Change {
         Ok(())
     }
 
-    /// Takes the change back; done already counts as done. Says on stderr what was left alone, as
-    /// somebody has changed it since.
-    pub(crate) fn take_back(&self) -> Result<()> {
-        self.take_back_telling(&mut |left_alone| talk(&format!("lastbyte: {left_alone}")))
-    }
-
-    pub(crate) fn take_back_telling(&self, tell: &mut dyn FnMut(&str)) -> Result<()> {
+    /// Takes the change back; done already counts as done. What was left alone, as somebody has changed
+    /// it since, is reported to `tell`.
+    pub(crate) fn take_back(&self, tell: &mut dyn FnMut(&str)) -> Result<()> {
         match self {
-            Self::Namespace { path, .. } => kept_namespace::drop_at(path),
+            Self::Namespace { path, .. } => persistent_namespace::drop_at(path),
             Self::Process { pid, start_ticks, .. } => end_process(*pid, *start_ticks, GRACE),
             Self::Route(route) => route.take_back(tell),
             Self::SysctlFile(settings) => settings.take_back(tell),
@@ -178,19 +188,19 @@ impl fmt::Display for Change {
 /// The calling thread's network namespace, as the inode number of its file in `/proc`. The number of
 /// one that is gone may be given to another.
 pub(crate) fn network() -> Result<u64> {
-    namespace::current().context("cannot tell which network namespace this is")
+    namespace::current().doing("cannot tell which network namespace this is")
 }
 
 /// Ends the process `pid` if it is the one that started at `start_ticks`.
 fn end_process(pid: i32, start_ticks_then: u64, grace: Duration) -> Result<()> {
-    let is_it = || Ok::<_, anyhow::Error>(start_ticks(pid)? == Some(start_ticks_then));
+    let is_it = || Ok::<_, ChangesError>(start_ticks(pid)? == Some(start_ticks_then));
     if !is_it()? {
         return Ok(());
     }
     let process = match process::pidfd_open(pid) {
         Ok(process) => process,
         Err(error) if is_absent(&error) => return Ok(()),
-        Err(error) => return Err(error).with_context(|| format!("cannot open process {pid}")),
+        Err(error) => return Err(error).doing_with(|| format!("cannot open process {pid}")),
     };
     // The number may have passed to another process before the descriptor fixed whose it is.
     if !is_it()? {
@@ -200,14 +210,14 @@ fn end_process(pid: i32, start_ticks_then: u64, grace: Duration) -> Result<()> {
         match process::pidfd_send_signal(&process, signal) {
             Ok(()) => {}
             Err(error) if is_absent(&error) => return Ok(()),
-            Err(error) => return Err(error).with_context(|| format!("cannot end process {pid}")),
+            Err(error) => return Err(error).doing_with(|| format!("cannot end process {pid}")),
         }
         let ended = wait_for_end(&process, grace);
-        if ended.with_context(|| format!("cannot wait for process {pid}"))? {
+        if ended.doing_with(|| format!("cannot wait for process {pid}"))? {
             return Ok(());
         }
     }
-    bail!("process {pid} still runs {} s after SIGKILL", grace.as_secs_f64())
+    Err(refused(format!("process {pid} still runs {} s after SIGKILL", grace.as_secs_f64())))
 }
 
 /// Waits the whole `grace`, also where a signal to us ends a wait early.
@@ -228,7 +238,7 @@ fn wait_for_end(process: &OwnedFd, grace: Duration) -> io::Result<bool> {
 pub(crate) fn start_ticks(pid: i32) -> Result<Option<u64>> {
     let Ok(number) = u32::try_from(pid) else { return Ok(None) };
     let start = Proc::default().start(number);
-    start.with_context(|| format!("cannot tell when process {pid} started"))
+    start.doing_with(|| format!("cannot tell when process {pid} started"))
 }
 
 /// What was found, or `None` where there is nothing.
@@ -236,7 +246,7 @@ fn present<T>(found: io::Result<T>, path: &Path) -> Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(error) if is_absent(&error) => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("cannot reach {}", path.display())),
+        Err(error) => Err(error).doing_with(|| format!("cannot reach {}", path.display())),
     }
 }
 

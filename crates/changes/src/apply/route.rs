@@ -3,12 +3,12 @@
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
 use lastbyte_sys::netlink::Interface;
 use lastbyte_sys::route::{self, Hop, MAIN_TABLE, Route, UNICAST};
 
-use super::Prefix;
-use crate::ledger::change::{AddedHop, AddedRoute, Metric, network};
+use crate::change::{AddedHop, AddedRoute, Metric, network};
+use crate::error::{Doing, Result, must, refused};
+use crate::prefix::Prefix;
 
 /// The route to add, so that connections to `to` use `congestion`. Nothing is changed.
 ///
@@ -17,15 +17,15 @@ use crate::ledger::change::{AddedHop, AddedRoute, Metric, network};
 pub(super) fn plan(to: Prefix, congestion: &str) -> Result<AddedRoute> {
     is_elsewhere(to)?;
     let there = route::of_prefix(to.address(), to.bits())
-        .context("cannot list the routes of this machine")?;
+        .doing("cannot list the routes of this machine")?;
     if let Some(route) = there.first() {
-        bail!("{}", already_there(to, route, congestion));
+        return Err(refused(already_there(to, route, congestion)));
     }
     let taken = taken_now(to, congestion)?;
     let hop = |hop: &Hop| {
         Ok(AddedHop {
             via: hop.via,
-            device: device(hop).context("cannot name an interface of the route")?,
+            device: device(hop).doing("cannot name an interface of the route")?,
             device_index: hop.interface,
             weight: hop.weight,
             on_link: hop.on_link,
@@ -72,16 +72,18 @@ pub(super) fn lines(to: Option<IpAddr>, congestion: &str) -> Vec<String> {
 /// Refuses addresses of this machine itself, of groups and of nobody.
 fn is_elsewhere(to: Prefix) -> Result<()> {
     let address = to.address();
-    ensure!(!address.is_loopback(), "{to} is this machine itself: no route leads there");
-    ensure!(!address.is_multicast(), "{to} is a group, and TCP is for two");
+    must(!address.is_loopback(), || format!("{to} is this machine itself: no route leads there"))?;
+    must(!address.is_multicast(), || format!("{to} is a group, and TCP is for two"))?;
     // 0.0.0.0/0 and its parts are prefixes like others.
     let nobody = Prefix::from(address) == to && address.is_unspecified();
-    ensure!(!nobody, "{to} is the address of nobody");
+    must(!nobody, || format!("{to} is the address of nobody"))?;
     if let IpAddr::V6(v6) = address {
-        ensure!(
-            !is_link_local(v6),
-            "{to} is of one link, and which one is said by each connection: there is no route to it"
-        );
+        must(!is_link_local(v6), || {
+            format!(
+                "{to} is of one link, and which one is said by each connection: there is no route \
+                 to it"
+            )
+        })?;
     }
     Ok(())
 }
@@ -105,36 +107,45 @@ fn already_there(to: Prefix, route: &Route, congestion: &str) -> String {
 /// The route that the kernel takes for `to` now, if one can be made like it.
 fn taken_now(to: Prefix, congestion: &str) -> Result<Route> {
     let taken = route::to(to.address()).map_err(|error| match error.kind() {
-        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
-            anyhow!("this machine has no route that leads to {to}: there is none to make one like")
-        }
-        _ => anyhow!("cannot ask for the route to {to}: {error}"),
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => refused(format!(
+            "this machine has no route that leads to {to}: there is none to make one like"
+        )),
+        _ => refused(format!("cannot ask for the route to {to}: {error}")),
     })?;
     match taken.kind {
         UNICAST => {}
-        LOCAL => bail!("{} is this machine's own address: no route leads there", to.address()),
-        _ => bail!("{} is not the address of a host", to.address()),
+        LOCAL => {
+            return Err(refused(format!(
+                "{} is this machine's own address: no route leads there",
+                to.address()
+            )));
+        }
+        _ => return Err(refused(format!("{} is not the address of a host", to.address()))),
     }
     if taken.prefix_bits > to.bits() {
         let inner = prefix_of(&taken);
-        bail!("{inner}, which is part of {to}, has a route of its own: name a prefix without it");
+        return Err(refused(format!(
+            "{inner}, which is part of {to}, has a route of its own: name a prefix without it"
+        )));
     }
     let by_hand = || {
         let line = add_line(to, &taken, congestion);
         line.map_or_else(String::new, |line| format!("; by hand: {line}"))
     };
-    ensure!(
-        taken.table == MAIN_TABLE,
-        "the route to {to} is in table {}, and lastbyte adds routes to the main table alone{}",
-        taken.table,
-        by_hand()
-    );
-    ensure!(
-        taken.unknown.is_empty() && !taken.hops.is_empty(),
-        "the route to {to} is one that lastbyte cannot make another like (a next-hop object, a tunnel \
-         or a realm): see `ip route get fibmatch {}`",
-        to.address()
-    );
+    must(taken.table == MAIN_TABLE, || {
+        format!(
+            "the route to {to} is in table {}, and lastbyte adds routes to the main table alone{}",
+            taken.table,
+            by_hand()
+        )
+    })?;
+    must(taken.unknown.is_empty() && !taken.hops.is_empty(), || {
+        format!(
+            "the route to {to} is one that lastbyte cannot make another like (a next-hop object, \
+             a tunnel or a realm): see `ip route get fibmatch {}`",
+            to.address()
+        )
+    })?;
     Ok(taken)
 }
 

@@ -5,10 +5,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::thread;
 
+use lastbyte_congestion::{allowed, available, default_algorithm};
 use lastbyte_sys::namespace;
 
 use super::*;
-use crate::ledger::change::LiveValue;
+use crate::change::LiveValue;
 
 /// Names and contents of the files that were made.
 fn files(host: &Host) -> Vec<(String, String)> {
@@ -180,9 +181,9 @@ fn a_file_changed_since_stays_with_the_values_until_its_owner_removes_it() {
     let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all(b"vm.swappiness = 1\n").unwrap();
     let (there, now) = (files(&host), live(&host));
-    let report = host.run(|| host.ledger.undo_all()).unwrap();
+    let report = host.run(|| host.ledger.undo_all(&mut |_| {})).unwrap();
     assert_eq!(report.failed.len(), 1);
-    let error = format!("{:#}", report.failed[0].1);
+    let error = report.failed[0].1.to_string();
     assert!(error.contains("is not as lastbyte wrote it: it is left alone"), "{error}");
     assert_eq!((files(&host), live(&host)), (there, now));
     assert_eq!(host.states(), [State::Made]);
@@ -216,8 +217,8 @@ fn a_value_changed_since_is_left_alone_and_the_rest_is_taken_back() {
     let elsewhere = Namespace::create().unwrap();
     let there = || {
         fs::write("/proc/sys/net/ipv4/tcp_congestion_control", OTHER).unwrap();
-        host.ledger.undo(applied.id).unwrap();
-        default_congestion().unwrap()
+        host.ledger.undo(applied.id, &mut |_| {}).unwrap();
+        default_algorithm().unwrap()
     };
     assert_eq!(elsewhere.run(there).unwrap(), OTHER);
     assert_eq!(host.congestion_now(), OTHER);
@@ -240,7 +241,7 @@ fn one_value_is_set_by_one_change_at_a_time() {
     host.apply(&machine_wide("", Some("64MiB"))).unwrap();
     host.undo(applied.id).unwrap();
     host.apply(&machine_wide(&default, None)).unwrap();
-    let report = host.run(|| host.ledger.undo_all()).unwrap();
+    let report = host.run(|| host.ledger.undo_all(&mut |_| {})).unwrap();
     assert_eq!((report.undone.len(), report.failed.len()), (2, 0));
     assert_eq!(files(&host), []);
 }
@@ -285,7 +286,8 @@ fn a_module_is_loaded_at_boot_by_a_file_of_the_same_change() {
     // The second file cannot be made: the first goes again.
     let places = Places { modules_load_d: host.scratch.path("no/such"), ..host.places() };
     let what = machine_wide(OTHER, None);
-    let error = host.run(|| apply_at(&places, &host.ledger, &what)).unwrap_err().to_string();
+    let error =
+        host.run(|| apply_at(&places, &host.ledger, &what, &mut |_| {})).unwrap_err().to_string();
     assert!(error.contains("no/such/90-lastbyte-reno.conf.new: No such file"), "{error}");
     assert_eq!((files(&host), live(&host)), (Vec::new(), before));
     assert_eq!(host.ledger.open_changes().unwrap(), []);
@@ -323,11 +325,11 @@ fn on_a_full_disk_nothing_is_changed() {
         fill(&small.join("filling"));
         // No room for the file.
         let places = Places { sysctl_d: small.to_owned(), ..host.places() };
-        let error = apply_at(&places, &host.ledger, &what).unwrap_err().to_string();
+        let error = apply_at(&places, &host.ledger, &what, &mut |_| {}).unwrap_err().to_string();
         assert!(error.contains("90-lastbyte-reno.conf: No space left on device"), "{error}");
         // None for the ledger.
         let ledger = Ledger::at(small.join("changes.jsonl"), "boot-1".to_owned());
-        let error = format!("{:#}", apply_at(&host.places(), &ledger, &what).unwrap_err());
+        let error = apply_at(&host.places(), &ledger, &what, &mut |_| {}).unwrap_err().to_string();
         assert!(error.contains("cannot write the ledger"), "{error}");
         // The filling, and the ledger without a whole line.
         assert_eq!(fs::read_dir(small).unwrap().count(), 2);
@@ -357,7 +359,7 @@ fn what_the_ledger_cannot_call_made_is_taken_back() {
         fs::OpenOptions::new().write(true).open(ledger.path()).unwrap().set_len(0).unwrap();
         let name = room - empty - length * 3 / 2;
         ledger.plan(&filling(name.try_into().unwrap())).unwrap();
-        let error = format!("{:#}", apply_at(&host.places(), &ledger, &what).unwrap_err());
+        let error = apply_at(&host.places(), &ledger, &what, &mut |_| {}).unwrap_err().to_string();
         assert!(error.starts_with("taken back, as the ledger does not take that"), "{error}");
         let states: Vec<State> = ledger.changes().unwrap().iter().map(|e| e.state).collect();
         assert_eq!(states, [State::Planned, State::Planned]);
@@ -369,8 +371,8 @@ fn what_the_ledger_cannot_call_made_is_taken_back() {
 #[test]
 fn a_name_that_the_kernel_refuses_here_leaves_nothing() {
     let Some(host) = Host::new("") else { return };
-    let allowed = allowed_congestion();
-    let Some(refused) = available_congestion().into_iter().find(|name| !allowed.contains(name))
+    let allowed = allowed().unwrap();
+    let Some(refused) = available().unwrap().into_iter().find(|name| !allowed.contains(name))
     else {
         lastbyte_testing::not_tested!("all are allowed here");
         return;
@@ -389,9 +391,9 @@ fn unknown_names_and_nothing_at_all_are_refused() {
     assert!(error.contains("`no-such-thing` is not known: this kernel offers"), "{error}");
     assert_eq!(host.refused(&machine_wide("", None)), "nothing to set for the whole machine");
     let places = Places { sysctl_d: host.scratch.path("no/such"), ..host.places() };
-    let apply = || apply_at(&places, &host.ledger, &machine_wide(OTHER, None));
-    let error = format!("{:#}", host.run(apply).unwrap_err());
+    let apply = || apply_at(&places, &host.ledger, &machine_wide(OTHER, None), &mut |_| {});
+    let error = host.run(apply).unwrap_err().to_string();
     assert!(error.contains("90-lastbyte-reno.conf.new: No such file or directory"), "{error}");
     assert_eq!(host.states(), [State::Undone]);
-    assert_eq!(host.run(default_congestion), default_congestion());
+    assert_eq!(host.run(default_algorithm).unwrap(), default_algorithm().unwrap());
 }

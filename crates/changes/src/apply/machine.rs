@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
 use lastbyte_units::ByteSize;
 
-use crate::ledger::change::{LiveValue, NewFile, SysctlFile, network};
+use crate::change::{LiveValue, NewFile, SysctlFile, network};
+use crate::error::{Doing, Result, must, refused};
 
 const CONGESTION_KEY: &str = "net.ipv4.tcp_congestion_control";
 
@@ -66,7 +66,7 @@ pub(super) fn plan(
             values.push(value(places, key, &|now| up_to(limit, now))?);
         }
     }
-    ensure!(!values.is_empty(), "nothing to set for the whole machine");
+    must(!values.is_empty(), || "nothing to set for the whole machine".to_owned())?;
     let name = [congestion, buffers.map(|_| "buffers")];
     let name = name.into_iter().flatten().collect::<Vec<_>>().join("-");
     let mut text = HEADING.to_owned();
@@ -115,8 +115,9 @@ fn module_file(places: &Places, congestion: &str) -> NewFile {
 
 fn value(places: &Places, key: &str, after: &dyn Fn(&str) -> Option<String>) -> Result<LiveValue> {
     let path = places.value(key);
-    let before = LiveValue::read(&path).with_context(|| format!("cannot read {key}"))?;
-    let after = after(&before).with_context(|| format!("{key} is `{before}`: not three sizes"))?;
+    let before = LiveValue::read(&path).doing_with(|| format!("cannot read {key}"))?;
+    let after =
+        after(&before).ok_or_else(|| refused(format!("{key} is `{before}`: not three sizes")))?;
     Ok(LiveValue { key: key.to_owned(), path, before, after })
 }
 
@@ -133,11 +134,12 @@ fn is_last(places: &Places, ours: &Path, value: &LiveValue) -> Result<()> {
         let text = fs::read_to_string(&path).unwrap_or_default();
         let last = text.lines().filter_map(|line| setting(line, &value.key)).next_back();
         if let Some(theirs) = last.filter(|theirs| *theirs != value.after) {
-            bail!(
-                "{} has {} = {theirs}, and is read after what lastbyte would write: change it there",
+            return Err(refused(format!(
+                "{} has {} = {theirs}, and is read after what lastbyte would write: change it \
+                 there",
                 path.display(),
                 value.key
-            );
+            )));
         }
     }
     Ok(())
@@ -154,12 +156,9 @@ fn setting(line: &str, key: &str) -> Option<String> {
 
 /// Refuses a name that is taken, also by a link that leads nowhere.
 fn is_new(path: &Path) -> Result<()> {
-    ensure!(
-        fs::symlink_metadata(path).is_err(),
-        "there is a file {} already: it is left alone, and nothing is set",
-        path.display()
-    );
-    Ok(())
+    must(fs::symlink_metadata(path).is_err(), || {
+        format!("there is a file {} already: it is left alone, and nothing is set", path.display())
+    })
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
 use lastbyte_sys::process::NO_SUCH_PROCESS as ESRCH;
 use lastbyte_sys::route::{self, Hop, MAIN_TABLE, Route, UNICAST};
 use serde::{Deserialize, Serialize};
 
 use super::{NotMade, network};
-use crate::apply::Prefix;
+use crate::error::{ChangesError, Doing, Result, must, refused};
+use crate::prefix::Prefix;
 
 /// The origin of lastbyte's routes, as `ip route` shows it: `proto 108`. Neither Linux
 /// (`linux/rtnetlink.h`) nor iproute2 (`rt_protos`) gives this number to anybody, nor do the routing
@@ -20,38 +20,46 @@ pub(crate) const PROTOCOL: u8 = 108;
 /// A route to a prefix that had none, for the congestion control of connections over it. It is the
 /// route that these took before in all else. It does not follow when that one changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct AddedRoute {
-    pub(crate) to: Prefix,
-    pub(crate) congestion: String,
-    pub(crate) hops: Vec<AddedHop>,
+pub struct AddedRoute {
+    /// Where it leads.
+    pub to: Prefix,
+    /// The congestion control of connections over it.
+    pub congestion: String,
+    /// The neighbours that it sends packets to.
+    pub hops: Vec<AddedHop>,
     /// The address that programs without a choice of their own send from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) source: Option<IpAddr>,
+    pub source: Option<IpAddr>,
+    /// As of the route that connections took before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) metrics: Vec<Metric>,
+    pub metrics: Vec<Metric>,
     /// The network namespace that it is in, as the inode number of its file in `/proc`.
-    pub(crate) network: u64,
+    pub network: u64,
 }
 
 /// One of the neighbours that the route sends packets to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct AddedHop {
+pub struct AddedHop {
     /// `None` where the destination itself is the neighbour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) via: Option<IpAddr>,
+    pub via: Option<IpAddr>,
     /// The interface's name when the route was made, for the reader.
-    pub(crate) device: String,
+    pub device: String,
     /// The interface's number, which it keeps under another name.
-    pub(crate) device_index: u32,
-    pub(crate) weight: u16,
-    pub(crate) on_link: bool,
+    pub device_index: u32,
+    /// Its share of the connections, beside the others'.
+    pub weight: u16,
+    /// Whether no address of the interface need speak for the neighbour.
+    pub on_link: bool,
 }
 
 /// A metric of a route by its number in the kernel (`RTAX_*` in `linux/rtnetlink.h`), in its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Metric {
-    pub(crate) rtax: u16,
-    pub(crate) value: u32,
+pub struct Metric {
+    /// Its number.
+    pub rtax: u16,
+    /// Its value.
+    pub value: u32,
 }
 
 impl AddedRoute {
@@ -59,22 +67,23 @@ impl AddedRoute {
     pub(crate) fn make(&self) -> Result<(), NotMade> {
         self.add().map_err(NotMade::nothing_left)?;
         self.is_taken().map_err(|error| {
-            let left = self.take_back(&mut |_| {}).err();
+            let left = self.take_back(&mut |_| {}).err().map(Box::new);
             NotMade { error, left }
         })
     }
 
     /// Deletes the route if it is there as it was made. `tell` hears of what was left alone.
-    pub(crate) fn take_back(&self, tell: &mut dyn FnMut(&str)) -> Result<()> {
+    pub(super) fn take_back(&self, tell: &mut dyn FnMut(&str)) -> Result<()> {
         let here = network()?;
-        ensure!(
-            here == self.network,
-            "it is in the network namespace net:[{}], and this is net:[{here}]: undo it there, such \
-             as with nsenter; it ends with that namespace",
-            self.network
-        );
+        must(here == self.network, || {
+            format!(
+                "it is in the network namespace net:[{}], and this is net:[{here}]: undo it \
+                 there, such as with nsenter; it ends with that namespace",
+                self.network
+            )
+        })?;
         let there = route::of_prefix(self.to.address(), self.to.bits())
-            .context("cannot list the routes of this machine")?;
+            .doing("cannot list the routes of this machine")?;
         if !there.iter().any(|route| self.is(route)) {
             if !there.is_empty() {
                 let to = self.to;
@@ -93,18 +102,18 @@ impl AddedRoute {
     }
 
     /// Refuses a route that could not be told from others.
-    pub(crate) fn check(&self) -> Result<()> {
-        ensure!(!self.hops.is_empty(), "a route to {} by nobody", self.to);
-        ensure!(!self.congestion.is_empty(), "a route to {} for nothing", self.to);
-        Ok(())
+    pub(super) fn check(&self) -> Result<()> {
+        must(!self.hops.is_empty(), || format!("a route to {} by nobody", self.to))?;
+        must(!self.congestion.is_empty(), || format!("a route to {} for nothing", self.to))
     }
 
     fn add(&self) -> Result<()> {
         match route::add(&self.route()) {
             Ok(()) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                bail!("a route to {} has appeared meanwhile: it is left alone", self.to)
-            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(refused(format!(
+                "a route to {} has appeared meanwhile: it is left alone",
+                self.to
+            ))),
             Err(error) => Err(words(&error, || format!("cannot add {self}"))),
         }
     }
@@ -113,12 +122,10 @@ impl AddedRoute {
     fn is_taken(&self) -> Result<()> {
         let to = self.to;
         let taken = route::to(to.address())
-            .with_context(|| format!("cannot ask for the route to {to} once it is there"))?;
-        ensure!(
-            self.is(&taken),
-            "the kernel does not take a new route to {to} of the main table: see `ip rule`"
-        );
-        Ok(())
+            .doing_with(|| format!("cannot ask for the route to {to} once it is there"))?;
+        must(self.is(&taken), || {
+            format!("the kernel does not take a new route to {to} of the main table: see `ip rule`")
+        })
     }
 
     /// Whether a route that the kernel tells of is this one, as it was made.
@@ -182,9 +189,12 @@ impl fmt::Display for AddedRoute {
 }
 
 /// The kernel's error with what was tried, or who may do it.
-fn words(error: &io::Error, what: impl Fn() -> String) -> anyhow::Error {
+fn words(error: &io::Error, what: impl Fn() -> String) -> ChangesError {
     if error.kind() == io::ErrorKind::PermissionDenied {
-        return anyhow!("{}: it needs CAP_NET_ADMIN: run it as root, such as with sudo", what());
+        return refused(format!(
+            "{}: it needs CAP_NET_ADMIN: run it as root, such as with sudo",
+            what()
+        ));
     }
-    anyhow!("{}: {error}", what())
+    refused(format!("{}: {error}", what()))
 }
