@@ -7,10 +7,10 @@ use std::process::{Child, Command};
 
 use anyhow::{Context, Result, bail};
 use lastbyte_host::Proc;
+use lastbyte_sandbox::{NOT_FOUND, NOT_STARTED, code, has_ended};
 use lastbyte_sys::process;
 
 use super::words::PatientArgs;
-use crate::guest::{NOT_FOUND, NOT_STARTED, code, has_ended};
 use crate::output::talk;
 use crate::verdict::Verdict;
 

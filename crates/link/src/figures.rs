@@ -2,23 +2,25 @@
 
 use std::time::Duration;
 
-use lastbyte_link::{DirectionReport, Report, Times};
 use lastbyte_units::grouped;
 use serde::{Deserialize, Serialize};
 
-use crate::output::talk;
+use crate::report::{DirectionReport, Report, Times};
 
 const SCHEMA: u32 = 1;
 
 /// A link's report, for readers outside of this process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct LinkFigures {
+pub struct LinkFigures {
     schema: u32,
     #[serde(rename = "type")]
     kind: String,
-    pub(crate) link: String,
-    pub(crate) up: WayFigures,
-    pub(crate) down: WayFigures,
+    /// The link's name.
+    pub link: String,
+    /// From near to far.
+    pub up: WayFigures,
+    /// From far to near.
+    pub down: WayFigures,
     late_p50_ms: f64,
     late_p99_ms: f64,
     late_max_ms: f64,
@@ -30,12 +32,12 @@ pub(crate) struct LinkFigures {
     device_drops_packets: u64,
     cpu_s: f64,
     /// Why it is not to be believed.
-    pub(crate) broken_promise: Option<String>,
+    pub broken_promise: Option<String>,
 }
 
 /// One direction of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct WayFigures {
+pub struct WayFigures {
     packets: u64,
     bytes: u64,
     delivered_packets: u64,
@@ -54,7 +56,8 @@ pub(crate) struct WayFigures {
 
 impl LinkFigures {
     /// Of a link with this name.
-    pub(crate) fn of(link: &str, report: &Report) -> Self {
+    #[must_use]
+    pub fn of(link: &str, report: &Report) -> Self {
         let Times { p50, p99, max, .. } = report.lateness;
         Self {
             schema: SCHEMA,
@@ -74,17 +77,22 @@ impl LinkFigures {
         }
     }
 
-    /// Says what the link did, and whether to believe it; each line begins with `name`.
-    pub(crate) fn describe(&self, name: &str) {
-        talk(&format!("{name}: up   {}", self.up.words()));
-        talk(&format!("{name}: down {}", self.down.words()));
+    /// What the link did, and whether to believe it, in lines; each begins with `name`.
+    #[must_use]
+    pub fn lines(&self, name: &str) -> Vec<String> {
+        let mut lines = vec![
+            format!("{name}: up   {}", self.up.words()),
+            format!("{name}: down {}", self.down.words()),
+        ];
         if self.up.packets + self.down.packets > 0 {
-            talk(&format!("{name}: {}", self.truth()));
+            lines.push(format!("{name}: {}", self.truth()));
         }
+        lines
     }
 
     /// How true it was.
-    pub(crate) fn truth(&self) -> String {
+    #[must_use]
+    pub fn truth(&self) -> String {
         let lateness = format!(
             "late by {:.2} ms at the median, {:.2} ms at 99 %, {:.2} ms at most",
             self.late_p50_ms, self.late_p99_ms, self.late_max_ms
@@ -159,7 +167,8 @@ impl WayFigures {
     }
 
     /// A row of a table: packets and bytes in, delivered, lost and so on.
-    pub(crate) fn row(&self, link: &str, way: &str) -> Vec<String> {
+    #[must_use]
+    pub fn row(&self, link: &str, way: &str) -> Vec<String> {
         let counts = [
             self.packets,
             self.bytes,

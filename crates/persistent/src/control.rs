@@ -1,4 +1,4 @@
-//! How a command talks to the process that carries a kept link.
+//! How a command talks to the process that carries a persistent link.
 //!
 //! The carrier listens on an abstract Unix socket (`unix(7)`), which leaves no file behind. Both sides
 //! ask the kernel who is there: the carrier answers its own user and root alone, and a command believes
@@ -10,12 +10,12 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use lastbyte_link::{LinkFigures, Way};
+use lastbyte_sandbox::Neighbour;
 use lastbyte_sys::{poll, process, socket};
 use serde::{Deserialize, Serialize};
 
-use crate::guest::Neighbour;
-use crate::link::figures::LinkFigures;
+use crate::error::{PersistentError, Result};
 
 /// How long either side waits for the other's line.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -30,20 +30,21 @@ pub(crate) enum Question {
     /// Who is on the network.
     Neighbours,
     /// To make links different.
-    Set(Wish),
+    Set(SetRequest),
 }
 
 /// What is to be different.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Wish {
+pub struct SetRequest {
     /// Of which link; `None` of the only one.
-    pub(crate) link: Option<String>,
-    /// `up`, `down`, or both.
-    pub(crate) way: Option<String>,
+    pub link: Option<String>,
+    /// In which direction; `None` is both.
+    #[serde(with = "way_by_name")]
+    pub way: Option<Way>,
     /// Keys of a scenario, and their values.
-    pub(crate) words: Vec<(String, String)>,
+    pub words: Vec<(String, String)>,
     /// Where files that are named lie.
-    pub(crate) folder: PathBuf,
+    pub folder: PathBuf,
 }
 
 /// What it answers.
@@ -58,15 +59,17 @@ pub(crate) enum Answer {
 
 /// Where a carrier listens.
 #[derive(Debug)]
-pub(crate) struct Ear {
+pub(crate) struct ControlSocket {
     listener: UnixListener,
 }
 
-impl Ear {
+impl ControlSocket {
     /// Begins to listen, as the process that this is.
     pub(crate) fn open(link: &str) -> Result<Self> {
-        let address = address(link, i32::try_from(std::process::id())?)?;
-        let listener = UnixListener::bind_addr(&address).context("listening for commands")?;
+        let address = address(link, std::process::id().cast_signed())?;
+        let listener = UnixListener::bind_addr(&address).map_err(|cause| {
+            PersistentError::System { what: "listening for commands".to_owned(), cause }
+        })?;
         listener.set_nonblocking(true)?;
         Ok(Self { listener })
     }
@@ -90,26 +93,34 @@ fn answer_on(
     answer: &mut dyn FnMut(Question) -> Result<Answer>,
 ) -> Result<()> {
     let who = socket::peer_credentials(&stream)?.user;
-    ensure!(who == 0 || who == process::effective_user(), "user {who} is not answered");
+    if who != 0 && who != process::effective_user() {
+        return Ok(());
+    }
     stream.set_nonblocking(false)?;
     patiently(stream)?;
     let answer = match read_line(stream).and_then(answer) {
         Ok(answer) => answer,
-        Err(error) => Answer::Failed(format!("{error:#}")),
+        Err(error) => Answer::Failed(error.to_string()),
     };
     write_line(stream, &answer)
 }
 
 /// Asks the carrier `pid` of a link.
 pub(crate) fn ask(link: &str, pid: i32, question: &Question) -> Result<Answer> {
-    let cannot = || format!("cannot reach the carrier of link {link}, process {pid}, from here");
-    let stream = UnixStream::connect_addr(&address(link, pid)?).with_context(cannot)?;
+    let cannot = |cause| {
+        let (link, cause) = (link.to_owned(), Box::new(cause));
+        PersistentError::Unreachable { link, pid, cause }
+    };
+    let stream = UnixStream::connect_addr(&address(link, pid)?);
+    let stream = stream.map_err(|error| cannot(error.into()))?;
     let who = socket::peer_credentials(&stream)?.pid;
-    ensure!(who == pid, "process {who} pretends to be the carrier of link {link}, which is {pid}");
+    if who != pid {
+        return Err(PersistentError::Impostor { who, link: link.to_owned(), pid });
+    }
     patiently(&stream)?;
-    write_line(&stream, question).with_context(cannot)?;
-    match read_line(&stream).with_context(cannot)? {
-        Answer::Failed(why) => bail!("{why}"),
+    write_line(&stream, question).map_err(cannot)?;
+    match read_line(&stream).map_err(cannot)? {
+        Answer::Failed(why) => Err(PersistentError::Carrier(why)),
         answer => Ok(answer),
     }
 }
@@ -127,14 +138,42 @@ fn patiently(stream: &UnixStream) -> Result<()> {
 fn read_line<T: serde::de::DeserializeOwned>(stream: &UnixStream) -> Result<T> {
     let mut line = String::new();
     BufReader::new(stream.take(LONGEST_LINE)).read_line(&mut line)?;
-    ensure!(line.ends_with('\n'), "the other side stopped in the middle of a line");
-    Ok(serde_json::from_str(&line)?)
+    if !line.ends_with('\n') {
+        let why = "the other side stopped in the middle of a line";
+        return Err(PersistentError::Carrier(why.to_owned()));
+    }
+    serde_json::from_str(&line).map_err(|error| PersistentError::Carrier(error.to_string()))
 }
 
 fn write_line(mut stream: &UnixStream, value: &impl Serialize) -> Result<()> {
-    let mut line = serde_json::to_string(value)?;
+    let line = serde_json::to_string(value);
+    let mut line = line.map_err(|error| PersistentError::Carrier(error.to_string()))?;
     line.push('\n');
     Ok(stream.write_all(line.as_bytes())?)
+}
+
+/// A direction as `up` or `down`.
+mod way_by_name {
+    use lastbyte_link::Way;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(
+        way: &Option<Way>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        way.map(|way| way.to_string()).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Way>, D::Error> {
+        match Option::<String>::deserialize(deserializer)?.as_deref() {
+            None => Ok(None),
+            Some("up") => Ok(Some(Way::Up)),
+            Some("down") => Ok(Some(Way::Down)),
+            Some(other) => Err(de::Error::custom(format!("`{other}` is no direction"))),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -143,12 +182,12 @@ mod tests {
 
     #[test]
     fn a_question_is_answered_and_its_failure_told() {
-        let ear = Ear::open("test-control").unwrap();
-        let pid = i32::try_from(std::process::id()).unwrap();
+        let control = ControlSocket::open("test-control").unwrap();
+        let pid = std::process::id().cast_signed();
         let asking = std::thread::spawn(move || {
-            let wish = Wish {
+            let wish = SetRequest {
                 link: None,
-                way: Some("up".to_owned()),
+                way: Some(Way::Up),
                 words: vec![("loss".to_owned(), "1%\n\"".to_owned())],
                 folder: PathBuf::from("."),
             };
@@ -163,10 +202,10 @@ mod tests {
                 heard.push(question.clone());
                 match question {
                     Question::Set(_) => Ok(Answer::Set("path".to_owned(), "new".to_owned())),
-                    _ => bail!("there are none"),
+                    _ => Err(PersistentError::Carrier("there are none".to_owned())),
                 }
             };
-            ear.answer_one(PATIENCE, &mut answer).unwrap();
+            control.answer_one(PATIENCE, &mut answer).unwrap();
         }
         let (wish, good, bad, no_impostor) = asking.join().unwrap();
         assert_eq!(heard, [Question::Set(wish), Question::Figures]);
@@ -176,13 +215,13 @@ mod tests {
 
     #[test]
     fn half_a_line_is_no_question() {
-        let ear = Ear::open("test-half").unwrap();
-        let pid = i32::try_from(std::process::id()).unwrap();
+        let control = ControlSocket::open("test-half").unwrap();
+        let pid = std::process::id().cast_signed();
         let mut stream = UnixStream::connect_addr(&address("test-half", pid).unwrap()).unwrap();
         stream.write_all(b"\"Figures").unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = |_| -> Result<Answer> { panic!("that was no question") };
-        ear.answer_one(PATIENCE, &mut answer).unwrap();
+        control.answer_one(PATIENCE, &mut answer).unwrap();
         let answer: Answer = read_line(&stream).unwrap();
         assert!(matches!(answer, Answer::Failed(why) if why.contains("middle of a line")));
     }
