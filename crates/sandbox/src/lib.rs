@@ -11,6 +11,8 @@
 
 #![forbid(unsafe_code)]
 
+mod stopped;
+
 use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -26,6 +28,8 @@ use lastbyte_host::Proc;
 use lastbyte_link::{Host, LinkError, Namespace};
 use lastbyte_sys::{mount, namespace, process};
 use serde::{Deserialize, Serialize};
+
+pub use stopped::{StoppedProgram, become_program};
 
 /// Signals of the terminal, which are the program's to handle.
 const OF_THE_TERMINAL: &[i32] = &[process::SIGINT, process::SIGQUIT];
@@ -86,6 +90,12 @@ pub enum SandboxError {
     /// Process 1 ended before it was known.
     #[error("the program did not start: {0}")]
     NotStarted(ExitStatus),
+    /// A stopped program ended before it was let go.
+    #[error("the process that was to become {0} ended before it began")]
+    EndedEarly(String),
+    /// What was to become a program cannot wait for who watches it.
+    #[error("cannot wait for the doctor: {0}")]
+    NotAwaited(io::Error),
     /// The program cannot be run.
     #[error("cannot run {program}: {cause}")]
     CannotRun {
@@ -102,7 +112,7 @@ impl SandboxError {
     pub fn exit_code(&self) -> Option<u8> {
         match self {
             Self::CannotRun { cause, .. } if cause.kind() == ErrorKind::NotFound => Some(NOT_FOUND),
-            Self::CannotRun { .. } => Some(NOT_STARTED),
+            Self::CannotRun { .. } | Self::NotAwaited(_) => Some(NOT_STARTED),
             _ => None,
         }
     }

@@ -12,9 +12,9 @@ use anyhow::{Context, Result, bail, ensure};
 use lastbyte_core::text::in_one_line;
 use lastbyte_dial::{DialOptions, Families, Host, Resolver};
 use lastbyte_socket::{ConnectOptions, Delivery, FinishOptions, Keepalive, SocketOptions};
+use lastbyte_transfer::Input;
 use lastbyte_units::{ByteSize, Span};
 
-use super::transfer::Input;
 use crate::args::{DialArgs, DialHow, ResolverWord, WantWord};
 
 /// RFC 8305 section 5: the connection attempt delay must not be less.

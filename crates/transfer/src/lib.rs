@@ -1,8 +1,12 @@
-//! Both ways at once: the input to the peer, and what the peer sends to the output.
+//! Both ways at once: an input to the peer, and what the peer sends to an output.
+//!
+//! This crate forbids a part of the input that looks whole to the peer: until all is written, the kernel
+//! resets the connection however this process ends, and afterwards the end of what was sent is proven.
+
+#![forbid(unsafe_code)]
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +14,9 @@ use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
 use lastbyte_socket::blocking::{OwnedReadHalf, OwnedWriteHalf, Stream};
 use lastbyte_socket::{Delivery, Drain, End, FinishError, FinishOptions, Receipt, Unproven};
 use lastbyte_sys::{poll, socket};
-
-use super::plan::{Plan, Voice};
-use crate::output::talk;
 
 /// Copied at a time.
 const CHUNK: usize = 64 << 10;
@@ -26,21 +26,26 @@ const EARLY: usize = 1_200;
 
 /// What is to be sent.
 #[derive(Debug)]
-pub(super) struct Input {
+pub struct Input {
     file: File,
     /// Somebody types it, and has no more to say to a peer that has ended.
     typed: bool,
     /// What was read of it before there is a connection.
-    pub(super) early: Vec<u8>,
+    pub early: Vec<u8>,
 }
 
 impl Input {
-    pub(super) fn new(file: File, typed: bool) -> Self {
+    /// What comes from `file`; `typed` if somebody types it.
+    #[must_use]
+    pub fn new(file: File, typed: bool) -> Self {
         Self { file, typed, early: Vec::new() }
     }
 
     /// Reads what can go with the SYN.
-    pub(super) fn read_early(&mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The input cannot be read.
+    pub fn read_early(&mut self) -> io::Result<()> {
         let mut early = vec![0; EARLY];
         let read = loop {
             poll::wait([(&self.file, poll::READABLE)], None)?;
@@ -61,22 +66,22 @@ fn is_passing(error: &io::Error) -> bool {
 
 /// What came of it.
 #[derive(Debug)]
-pub(super) struct Transfer {
+pub struct Transfer {
     /// How far what was written has come.
-    pub(super) proof: Result<Receipt, FinishError>,
+    pub proof: Result<Receipt, FinishError>,
     /// Whether the input was written to its end.
-    pub(super) all_written: bool,
+    pub all_written: bool,
     /// Bytes of the peer.
-    pub(super) received: u64,
+    pub received: u64,
     /// How they ended.
-    pub(super) answer: Answer,
+    pub answer: Answer,
     /// Nobody reads the output any more.
-    pub(super) unheard: bool,
+    pub unheard: bool,
 }
 
 /// How what the peer sends ended.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub enum Answer {
     /// So.
     Ended(End),
     /// By this error.
@@ -85,36 +90,62 @@ pub(super) enum Answer {
     Unended,
 }
 
+/// What a transfer has to do.
+#[derive(Debug)]
+pub struct Task {
+    /// Where what the peer sends goes; without a file it is only counted.
+    pub output: Option<File>,
+    /// What has to be proven, and within which time.
+    pub finish: FinishOptions,
+    /// How long to go on reading after the proof, if the peer does not end; `None` is for ever.
+    pub wait: Option<Duration>,
+    /// Gets the error if the output cannot be written, though somebody reads it. The answer is lost then,
+    /// and the transfer goes on without it, unless this ends the process.
+    pub lost_output: fn(&io::Error),
+}
+
+/// Why a transfer did not come to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransferError {
+    /// The input cannot be read.
+    #[error("reading the input: {0}")]
+    Input(io::Error),
+    /// The kernel refuses a thread or an option.
+    #[error("{0}")]
+    System(io::Error),
+}
+
 /// Copies until both have ended, or what is wanted is proven and nobody waits for more.
 ///
 /// # Errors
 /// When the input cannot be read: then the connection is reset.
-pub(super) fn run(stream: Stream, input: &mut Input, plan: &Plan) -> Result<Transfer> {
+pub fn transfer(stream: Stream, input: &mut Input, task: Task) -> Result<Transfer, TransferError> {
+    let Task { output, finish, wait, lost_output } = task;
     // However this process ends before all is written: what the peer then has is no whole.
-    socket::set_linger(&stream, Some(Duration::ZERO))?;
+    socket::set_linger(&stream, Some(Duration::ZERO)).map_err(TransferError::System)?;
     let early = usize::try_from(stream.written()).unwrap_or(usize::MAX).min(input.early.len());
     let (reading, mut writing) = stream.into_split();
-    let output = match plan.voice {
-        Voice::Json => None,
-        _ => Some(File::from(io::stdout().as_fd().try_clone_to_owned().context("stdout")?)),
-    };
     let received = Arc::new(AtomicU64::new(0));
-    let output = Output { file: output, received: Arc::clone(&received) };
-    let (stop, stopped) = UnixStream::pair()?;
+    let output = Output { file: output, received: Arc::clone(&received), lost_output };
+    let (stop, stopped) = UnixStream::pair().map_err(TransferError::System)?;
     let (teller, news) = mpsc::channel();
     let receiver = Receiver { reading, output, stopped, teller };
-    thread::Builder::new().name("receiver".to_owned()).spawn(move || receiver.run())?;
+    thread::Builder::new()
+        .name("receiver".to_owned())
+        .spawn(move || receiver.run())
+        .map_err(TransferError::System)?;
 
-    let all_written = send(input, early, &mut writing).context("reading the input")?;
+    let all_written = send(input, early, &mut writing).map_err(TransferError::Input)?;
     if all_written {
         // From here on a close says no more than is so.
-        socket::set_linger(&writing, None)?;
+        socket::set_linger(&writing, None).map_err(TransferError::System)?;
     }
-    let proven = if plan.finish.want > Delivery::Acked {
+    let proven = if finish.want > Delivery::Acked {
         drop(stop);
-        prove_closed(writing, &news, plan.finish)
+        prove_closed(writing, &news, finish)
     } else {
-        let proven = prove_acked(writing, &news, plan);
+        let proven = prove_acked(writing, &news, finish, wait);
         drop(stop);
         proven
     };
@@ -131,11 +162,16 @@ struct Proven {
 }
 
 /// Ends our direction and waits for its proof, and then for the peer's end while the receiver reads.
-fn prove_acked(mut writing: OwnedWriteHalf, news: &mpsc::Receiver<News>, plan: &Plan) -> Proven {
+fn prove_acked(
+    mut writing: OwnedWriteHalf,
+    news: &mpsc::Receiver<News>,
+    options: FinishOptions,
+    wait: Option<Duration>,
+) -> Proven {
     let began = Instant::now();
-    let proof = writing.prove_with(plan.finish);
+    let proof = writing.prove_with(options);
     let patience = match &proof {
-        Ok(_) => plan.wait.unwrap_or(Duration::MAX),
+        Ok(_) => wait.unwrap_or(Duration::MAX),
         // The receiver meets the end of a connection that is gone, after what had come before.
         Err(error) if error.why == Unproven::Reset => Duration::MAX,
         Err(_) => Duration::ZERO,
@@ -158,7 +194,7 @@ fn prove_acked(mut writing: OwnedWriteHalf, news: &mpsc::Receiver<News>, plan: &
     match told {
         Some(News::Ended(reading, Ok(end))) => {
             // How the peer ended belongs to the receipt.
-            let mut proof = proof.and_then(|_| whole(reading, writing).finish_with(plan.finish));
+            let mut proof = proof.and_then(|_| whole(reading, writing).finish_with(options));
             if let Ok(receipt) = &mut proof {
                 receipt.took = began.elapsed();
             }
@@ -285,17 +321,23 @@ impl Receiver {
 }
 
 /// Where what the peer sends goes; without a file it is only counted.
-#[derive(Default)]
 struct Output {
     file: Option<File>,
     received: Arc<AtomicU64>,
+    lost_output: fn(&io::Error),
+}
+
+impl Default for Output {
+    fn default() -> Self {
+        Self { file: None, received: Arc::default(), lost_output: |_| {} }
+    }
 }
 
 impl Output {
     /// Takes bytes; `false` once, when it turns out that nobody reads them any more.
     fn take(&mut self, bytes: &[u8]) -> bool {
         self.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        let heard = self.file.as_mut().is_none_or(|file| is_written(file, bytes));
+        let heard = self.file.as_mut().is_none_or(|file| is_written(file, bytes, self.lost_output));
         if !heard {
             self.file = None;
         }
@@ -303,8 +345,8 @@ impl Output {
     }
 }
 
-/// Whether somebody reads it. Where it cannot be written for another reason, the program ends.
-fn is_written(output: &mut File, mut bytes: &[u8]) -> bool {
+/// Whether somebody reads it.
+fn is_written(output: &mut File, mut bytes: &[u8], lost_output: fn(&io::Error)) -> bool {
     while !bytes.is_empty() {
         let error = match output.write(bytes) {
             Ok(0) => io::ErrorKind::WriteZero.into(),
@@ -322,8 +364,8 @@ fn is_written(output: &mut File, mut bytes: &[u8]) -> bool {
                 let _ = poll::wait([(&*output, poll::WRITABLE)], None);
             }
             _ => {
-                talk(&format!("lastbyte: cannot write the answer: {error}"));
-                std::process::exit(2);
+                lost_output(&error);
+                return false;
             }
         }
     }
