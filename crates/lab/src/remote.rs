@@ -1,10 +1,13 @@
 //! A far host that is another machine: what the near one asks of it, over one control connection.
 //!
 //! [`Server`] is the far host's part, [`Remote`] the near one's, [`protocol`] what they say.
+//! [`Place`] is a far host as a word, [`Ssh`] starts its part there.
 
 mod channel;
+mod place;
 pub mod protocol;
 mod server;
+mod ssh;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,8 +24,10 @@ use crate::far::{FarEnd, Task, Token};
 use crate::record::{Flow, PathWords};
 use channel::Channel;
 pub use channel::ChannelError;
+pub use place::{InvalidPlace, Place};
 use protocol::{Answer, Key, Opened, Refusal, Request, Role};
 pub use server::{Limits, Note, Server};
+pub use ssh::{ServeCommand, Ssh, SshError};
 
 /// How long the far host may take to prove that it has the key.
 const GREET_WITHIN: Duration = Duration::from_secs(10);
