@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use lastbyte_changes::{Application, Ledger, apply};
+use lastbyte_congestion::borrow::Borrowed;
 use lastbyte_congestion::default_algorithm;
 use lastbyte_host::Proc;
 use lastbyte_lab::{
@@ -30,7 +31,6 @@ use lastbyte_units::{ByteSize, grouped};
 use crate::args::PathArgs;
 use crate::output::{Progress, left_alone, say, talk};
 use crate::verdict::Verdict;
-use congestion::Brought;
 use host::Far;
 
 pub(crate) use advice::{Advice, Scope, advice};
@@ -177,7 +177,7 @@ fn tell(
 
 /// Words to plan: all that can be wrong is found here. What was brought into the kernel for it goes when
 /// that value does.
-fn plan(args: &LabArgs, far: Option<&Far>) -> Result<(Plan, Brought)> {
+fn plan(args: &LabArgs, far: Option<&Far>) -> Result<(Plan, Borrowed)> {
     let path = match far {
         Some(far) => real_path(args, far)?,
         None => path_of_this_machine(args)?,
