@@ -28,8 +28,8 @@ use lastbyte_lab::{
 use lastbyte_link::Way;
 use lastbyte_units::{ByteSize, grouped};
 
-use crate::args::PathArgs;
 use crate::output::{Progress, left_alone, say, talk};
+use crate::path::PathArgs;
 use crate::verdict::Verdict;
 use host::Far;
 

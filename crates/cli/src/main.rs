@@ -22,6 +22,7 @@ mod link;
 #[cfg(test)]
 mod manual;
 mod output;
+mod path;
 mod quiz;
 mod verdict;
 
