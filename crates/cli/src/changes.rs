@@ -3,10 +3,10 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use lastbyte_changes::{Entry, Ledger, State};
 
 use crate::args::{ChangesArgs, UndoArgs};
-use crate::ledger::{Entry, Ledger, State};
-use crate::output::{Align, Table, say, say_json, talk};
+use crate::output::{Align, Table, left_alone, say, say_json, talk};
 use crate::verdict::Verdict;
 
 /// Prints the ledger.
@@ -42,12 +42,12 @@ pub(crate) fn undo(args: &UndoArgs) -> Result<Verdict> {
     let ledger = Ledger::of_this_user()?;
     if !args.all {
         for id in &args.id {
-            let entry = ledger.undo(*id)?;
+            let entry = ledger.undo(*id, &mut left_alone)?;
             say(&format!("{}: {}", state(&entry), entry.change));
         }
         return Ok(Verdict::Done);
     }
-    let report = ledger.undo_all()?;
+    let report = ledger.undo_all(&mut left_alone)?;
     for entry in &report.undone {
         say(&format!("undone: {}", entry.change));
     }
@@ -55,7 +55,7 @@ pub(crate) fn undo(args: &UndoArgs) -> Result<Verdict> {
         say("lastbyte has left no change on this machine");
     }
     for (_, error) in &report.failed {
-        talk(&format!("lastbyte: {error:#}"));
+        talk(&format!("lastbyte: {error}"));
     }
     Ok(if report.failed.is_empty() { Verdict::Done } else { Verdict::Failed })
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use lastbyte_congestion::{available, default_algorithm};
 use lastbyte_dial::blocking::Dialer;
 use lastbyte_dial::{DialError, DialOptions, Dialed, Resolver};
 use lastbyte_host::Proc;
@@ -21,9 +22,9 @@ use lastbyte_socket::blocking::TcpListener;
 use lastbyte_units::grouped;
 
 use crate::args::DemoArgs;
+use crate::lab;
 use crate::output::{Progress, mbit, percent, say};
 use crate::verdict::Verdict;
-use crate::{apply, lab};
 
 /// Runs of each way in act 1.
 const QUIZ_RUNS: usize = 100;
@@ -102,8 +103,8 @@ fn plan(path: &Path, names: &[String], seconds: Duration, rounds: u32) -> Plan {
 }
 
 fn an_unchanged_sender(path: &Path, seconds: Duration) -> Result<()> {
-    let usual = apply::available_congestion().into_iter().find(|name| name == USUAL);
-    let default = apply::default_congestion().unwrap_or_default();
+    let usual = available().unwrap_or_default().into_iter().find(|name| name == USUAL);
+    let default = default_algorithm().unwrap_or_default();
     let name = usual.unwrap_or_else(|| default.clone());
     if name == default {
         say(&format!("Act 2. An unchanged sender with {name}, this machine's default, over"));
@@ -135,7 +136,7 @@ fn an_unchanged_sender(path: &Path, seconds: Duration) -> Result<()> {
 }
 
 fn the_path_filled(path: &Path, seconds: Duration) -> Result<bool> {
-    let plan = plan(path, &apply::available_congestion(), seconds, ROUNDS);
+    let plan = plan(path, &available().unwrap_or_default(), seconds, ROUNDS);
     say(&format!(
         "Act 3. The same path with each congestion control of this kernel, {ROUNDS} rounds."
     ));

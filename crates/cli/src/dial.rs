@@ -5,26 +5,28 @@ mod granted;
 mod json;
 mod plan;
 mod repeat;
-mod transfer;
 mod words;
 
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use lastbyte_core::text::in_one_line;
 use lastbyte_dial::blocking::Dialer;
 use lastbyte_dial::{DialError, Dialed, Timeline, Undialed};
 use lastbyte_socket::blocking::Stream;
 use lastbyte_socket::{Delivery, Operation, SocketError};
+use lastbyte_transfer::{self as transfer, Answer, Input, Transfer};
 use lastbyte_units::{Span, grouped};
 
 use crate::args::DialArgs;
-use crate::output::{Progress, in_one_line, say, talk, width, wrap};
+use crate::output::{Progress, say, talk, width, wrap};
 use crate::verdict::Verdict;
 
 use granted::Options;
 use plan::{Plan, Task, Voice};
-use transfer::{Answer, Input, Transfer};
 use words::Tally;
 
 /// How long the end of a connection that nothing was sent over may take.
@@ -169,11 +171,22 @@ fn send(plan: &Plan, dialer: &Dialer, mut input: Input) -> Result<Verdict> {
         Voice::Quiet => {}
     }
     warn(&options);
-    let transfer = transfer::run(stream, &mut input, &plan)?;
+    let output = match plan.voice {
+        Voice::Json => None,
+        _ => Some(File::from(io::stdout().as_fd().try_clone_to_owned().context("stdout")?)),
+    };
+    let task = transfer::Task { output, finish: plan.finish, wait: plan.wait, lost_output };
+    let transfer = transfer::transfer(stream, &mut input, task)?;
     if plan.voice == Voice::Json {
         json::sent(&transfer)?;
     }
     Ok(Verdict::from(account(&plan, &transfer)))
+}
+
+/// The answer cannot be written, though somebody reads it: nothing else matters then.
+fn lost_output(error: &io::Error) {
+    talk(&format!("lastbyte: cannot write the answer: {error}"));
+    std::process::exit(2);
 }
 
 /// Says what became of the bytes; whether all is well with them.

@@ -1,7 +1,6 @@
 //! `lastbyte doctor`: watches, and says what it finds.
 
 mod answer;
-mod patient;
 mod view;
 mod words;
 
@@ -16,12 +15,11 @@ use lastbyte_doctor::{
     Traced, Writer,
 };
 use lastbyte_host::Proc;
+use lastbyte_sandbox::{NOT_STARTED, StoppedProgram, become_program as become_stopped};
 use lastbyte_sys::process;
 
 use self::answer::Answer;
 pub(crate) use self::answer::lines;
-use self::patient::Patient;
-pub(crate) use self::patient::become_program;
 use self::view::View;
 use self::words::{CallsWord, WINDOW, WINDOW_EVERY};
 pub(crate) use self::words::{DoctorArgs, PatientArgs};
@@ -98,7 +96,7 @@ fn existing(pid: u32) -> Result<u32> {
 // --- a program -----------------------------------------------------------------------------------
 
 fn watch_program(args: &DoctorArgs) -> Result<Verdict> {
-    let mut patient = Patient::start(&args.command)?;
+    let mut patient = StoppedProgram::start("doctor-patient", &args.command)?;
     // After the program was made, which has its signals as they were. Those of the terminal go to it as
     // well, being in the same group; what was found is said after its end.
     process::ignore_signal(process::SIGQUIT)?;
@@ -115,11 +113,18 @@ fn watch_program(args: &DoctorArgs) -> Result<Verdict> {
     })
 }
 
+/// Is the process that becomes the program that is watched.
+pub(crate) fn become_program(args: &PatientArgs) -> Verdict {
+    let error = become_stopped(&args.command, args.parent);
+    talk(&format!("lastbyte: {error}"));
+    Verdict::Of(error.exit_code().unwrap_or(NOT_STARTED))
+}
+
 /// Watches until the program has ended, or the time is over, or somebody asks twice for the end. Returns
 /// the program's exit code, if it has one.
 fn while_it_runs(
     session: &mut Session<'_>,
-    patient: &mut Patient,
+    patient: &mut StoppedProgram,
     ends: &Ends,
 ) -> Result<Option<u8>> {
     let until = until(session.args);

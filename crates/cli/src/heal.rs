@@ -1,66 +1,48 @@
 //! `lastbyte heal`: changes options of a live connection of another program, enters that into the
 //! ledger first, and shows what came of it.
-//!
-//! The way in is the program's own descriptor, taken for an instant ([`door`]); the connection is found
-//! by `/proc` and `sock_diag`, in whatever network namespace it is ([`mod@find`]).
 
-mod door;
-mod find;
-mod measure;
-mod network;
-mod settings;
 mod tell;
 mod words;
 
 use std::io::{self, BufRead, IsTerminal, Read};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
+use lastbyte_changes::{Ledger, Outcome, Tuning, tune};
+use lastbyte_core::text::in_one_line;
+use lastbyte_heal::{Asked, Course, Found, Gain, Target, WINDOW, Wanted, find, offered, watch};
 use lastbyte_host::Proc;
 use lastbyte_sys::process::effective_user;
 use lastbyte_units::grouped;
 
 use crate::ends::Ends;
-use crate::ledger::change::start_ticks;
-use crate::ledger::change::{SocketChanges, TunedSocket};
-use crate::ledger::{Change, Ledger};
-use crate::output::{Progress, in_one_line, say, talk};
+use crate::output::{Progress, left_alone, say, talk};
 use crate::verdict::Verdict;
-use find::{Found, Target, Wanted, find};
-use measure::{Course, Gain, WINDOW, watch};
-use settings::Asked;
-use tell::{Outcome, say_plan, tell};
+use tell::{say_plan, tell};
 
-pub(crate) use door::take;
-pub(crate) use find::{Whereabouts, whereabouts};
-pub(crate) use settings::{Settings, state};
 pub(crate) use words::HealArgs;
+use words::{PacingWord, SocketWord};
 
-/// A connection that is to be changed.
+/// A connection that is to be changed, and what came of that.
 #[derive(Debug)]
 struct Patient {
-    target: Target,
-    before: Settings,
-    changes: SocketChanges,
-    outcome: Outcome,
-    /// After it was changed.
-    after: Option<Settings>,
+    tuning: Tuning,
     gain: Option<Gain>,
 }
 
 /// Finds connections, says what would be changed, asks, changes it, and measures.
 pub(crate) fn run(args: &HealArgs) -> Result<Verdict> {
-    let asked = Asked::of(args)?;
+    let asked = asked(args)?;
     let found = find(wanted(args))?;
     let is_none = found.targets.is_empty();
     say_left_out(&found, args)?;
     if is_none {
         return Ok(Verdict::No);
     }
-    let mut patients = examine(found.targets, &asked)?;
+    let mut patients = examine(&found.targets, &asked)?;
     for patient in patients.iter().filter(|_| !args.json) {
         say_plan(patient, asked.unlock);
     }
-    let is_planned = |patient: &&Patient| patient.outcome == Outcome::Planned;
+    let is_planned = |patient: &&Patient| patient.tuning.outcome == Outcome::Planned;
     let planned = patients.iter().filter(is_planned).count();
     if planned == 0 {
         patients.iter().try_for_each(|patient| tell(patient, args))?;
@@ -75,7 +57,8 @@ pub(crate) fn run(args: &HealArgs) -> Result<Verdict> {
     if let Some(signal) = ended {
         return Ok(Verdict::Of(u8::try_from(128 + signal).unwrap_or(u8::MAX)));
     }
-    let any = |outcome: fn(&Outcome) -> bool| patients.iter().any(|one| outcome(&one.outcome));
+    let any =
+        |outcome: fn(&Outcome) -> bool| patients.iter().any(|one| outcome(&one.tuning.outcome));
     Ok(if any(|outcome| matches!(outcome, Outcome::Failed(_))) {
         Verdict::Failed
     } else {
@@ -83,11 +66,35 @@ pub(crate) fn run(args: &HealArgs) -> Result<Verdict> {
     })
 }
 
+/// What is to be different.
+///
+/// # Errors
+/// Nothing is asked for; a congestion control that the kernel does not have.
+fn asked(args: &HealArgs) -> Result<Asked> {
+    let asked = Asked {
+        unlock: args.unlock_buffers,
+        congestion: args.congestion.as_deref().map(offered).transpose()?,
+        notsent_lowat_bytes: args.notsent_lowat.map(|size| lowat(size.bytes())).transpose()?,
+        pacing_bytes_per_s: args.pacing.map(PacingWord::bytes_per_s),
+    };
+    ensure!(
+        !asked.is_nothing(),
+        "what is to be changed? Say --unlock-buffers, --congestion NAME, --notsent-lowat BYTES or \
+         --pacing RATE"
+    );
+    Ok(asked)
+}
+
+fn lowat(bytes: u64) -> Result<u32> {
+    u32::try_from(bytes).context("--notsent-lowat: the kernel takes at most 4,294,967,295 bytes")
+}
+
 fn wanted(args: &HealArgs) -> Wanted {
     match (args.pid, args.port, args.socket) {
         (Some(pid), _, _) => Wanted::Process { pid, fd: args.fd },
         (_, Some(port), _) => Wanted::Port(port),
-        (_, _, Some(socket)) => Wanted::Socket(socket),
+        (_, _, Some(SocketWord::Cookie(cookie))) => Wanted::Cookie(cookie),
+        (_, _, Some(SocketWord::Between(local, peer))) => Wanted::Between(local, peer),
         // Clap wants one of them.
         (None, None, None) => Wanted::Port(0),
     }
@@ -150,18 +157,13 @@ fn say_left_out(found: &Found, args: &HealArgs) -> Result<()> {
 }
 
 /// Asks each connection what it has, and says what would be different.
-fn examine(targets: Vec<Target>, asked: &Asked) -> Result<Vec<Patient>> {
+fn examine(targets: &[Target], asked: &Asked) -> Result<Vec<Patient>> {
     let mut patients = Vec::new();
     for target in targets {
-        let taken = take(target.cookie, &target.holders)?;
-        let told = taken.and_then(|fd| Settings::of(&fd).ok());
-        let Some(before) = told else {
-            talk(&format!("heal: socket {:#x} has ended meanwhile", target.cookie));
-            continue;
-        };
-        let changes = asked.of_connection(&before)?;
-        let outcome = if changes.is_nothing() { Outcome::Nothing } else { Outcome::Planned };
-        patients.push(Patient { target, before, changes, outcome, after: None, gain: None });
+        match Tuning::of(target, asked)? {
+            Some(tuning) => patients.push(Patient { tuning, gain: None }),
+            None => talk(&format!("heal: socket {:#x} has ended meanwhile", target.cookie)),
+        }
     }
     Ok(patients)
 }
@@ -197,12 +199,13 @@ fn treat(patients: &mut [Patient], asked: &Asked, args: &HealArgs) -> Result<Opt
     let time = args.measure.as_duration();
     let ends = Ends::new()?;
     let progress = Progress::new();
-    let chosen = |patient: &&mut Patient| patient.outcome == Outcome::Planned;
+    let chosen = |patient: &&mut Patient| patient.tuning.outcome == Outcome::Planned;
     let mut chosen: Vec<&mut Patient> = patients.iter_mut().filter(chosen).collect();
     let mut before = vec![Course::default(); chosen.len()];
     if !time.is_zero() {
         progress.show("heal: measures how fast it is");
-        let (courses, signal) = watch(&targets(&chosen), WINDOW, &ends)?;
+        let (courses, signal) =
+            watch(&targets(&chosen), WINDOW, &mut |until| ends.wait(Some(until)))?;
         if signal.is_some() {
             progress.wipe();
             talk("heal: nothing was changed");
@@ -210,14 +213,16 @@ fn treat(patients: &mut [Patient], asked: &Asked, args: &HealArgs) -> Result<Opt
         }
         before = courses;
     }
-    change_all(&mut chosen, asked, &Ledger::of_this_user()?)?;
+    let mut tunings: Vec<&mut Tuning> =
+        chosen.iter_mut().map(|patient| &mut patient.tuning).collect();
+    tune(&mut tunings, asked, &Ledger::of_this_user()?, &mut left_alone)?;
     if time.is_zero() {
         return Ok(None);
     }
     let mut ended = None;
-    if chosen.iter().any(|patient| matches!(patient.outcome, Outcome::Changed(_))) {
+    if chosen.iter().any(|patient| matches!(patient.tuning.outcome, Outcome::Changed(_))) {
         progress.show("heal: changed; measures how fast it is now");
-        let (after, signal) = watch(&targets(&chosen), time, &ends)?;
+        let (after, signal) = watch(&targets(&chosen), time, &mut |until| ends.wait(Some(until)))?;
         ended = signal;
         if signal.is_some() {
             progress.wipe();
@@ -225,9 +230,7 @@ fn treat(patients: &mut [Patient], asked: &Asked, args: &HealArgs) -> Result<Opt
         }
         for ((patient, before), after) in chosen.iter_mut().zip(&before).zip(&after) {
             patient.gain = Some(Gain::of(before, after));
-            let taken = take(patient.target.cookie, &patient.target.holders).ok().flatten();
-            let now = taken.and_then(|fd| Settings::of(&fd).ok());
-            patient.after = now.or_else(|| patient.after.take());
+            patient.tuning.look_again();
         }
     }
     progress.wipe();
@@ -235,87 +238,5 @@ fn treat(patients: &mut [Patient], asked: &Asked, args: &HealArgs) -> Result<Opt
 }
 
 fn targets<'a>(patients: &'a [&mut Patient]) -> Vec<&'a Target> {
-    patients.iter().map(|patient| &patient.target).collect()
-}
-
-/// Changes connections: all of them entered into the ledger, then made, each whole or not at all.
-///
-/// # Errors
-/// The ledger cannot be written. What becomes of a connection is its outcome.
-fn change_all(patients: &mut [&mut Patient], asked: &Asked, ledger: &Ledger) -> Result<()> {
-    let mut ready = Vec::new();
-    let mut changes = Vec::new();
-    for patient in patients {
-        match prepare(patient, asked) {
-            Ok(Some(change)) => {
-                changes.push(change);
-                ready.push(patient);
-            }
-            Ok(None) => {}
-            Err(error) => patient.outcome = Outcome::Failed(format!("{error:#}")),
-        }
-    }
-    let ids = ledger.plan_all(&changes)?;
-    for (patient, id) in ready.iter_mut().zip(&ids) {
-        patient.outcome = match make(patient) {
-            Ok(Some(after)) => {
-                patient.after = Some(after);
-                Outcome::Changed(*id)
-            }
-            Ok(None) => {
-                ledger.undone(*id)?;
-                Outcome::Over
-            }
-            Err(error) => {
-                if let Err(left) = ledger.undo(*id) {
-                    talk(&format!("lastbyte: {left:#}"));
-                }
-                Outcome::Failed(format!("{error:#}"))
-            }
-        };
-    }
-    let made = ready.iter().filter_map(|patient| match patient.outcome {
-        Outcome::Changed(id) => Some(id),
-        _ => None,
-    });
-    ledger.made_all(&made.collect::<Vec<u64>>())
-}
-
-/// Looks again what a connection has, as that may be something else by now, and returns what is to be
-/// changed of it; `None`, with the outcome, where there is nothing.
-fn prepare(patient: &mut Patient, asked: &Asked) -> Result<Option<Change>> {
-    let Target { cookie, local, peer, network, holders } = &patient.target;
-    let holder = holders.first().context("nobody has it open")?;
-    let pid = i32::try_from(holder.pid)?;
-    let taken = take(*cookie, holders)?;
-    let now = taken.and_then(|fd| Settings::of(&fd).ok());
-    let Some((now, start_ticks)) = now.zip(start_ticks(pid)?) else {
-        patient.outcome = Outcome::Over;
-        return Ok(None);
-    };
-    let changes = asked.of_connection(&now)?;
-    if changes.is_nothing() {
-        patient.outcome = Outcome::Nothing;
-        return Ok(None);
-    }
-    let tuned = TunedSocket {
-        cookie: *cookie,
-        local: *local,
-        peer: *peer,
-        network: network.inode,
-        pid,
-        start_ticks,
-        program: holder.program.clone(),
-        fd: holder.fd,
-        changes: changes.clone(),
-    };
-    (patient.before, patient.changes) = (now, changes);
-    Ok(Some(Change::Socket(tuned)))
-}
-
-/// Makes what was prepared. Returns what the connection has now; `None` when it has ended.
-fn make(patient: &Patient) -> Result<Option<Settings>> {
-    let Some(fd) = take(patient.target.cookie, &patient.target.holders)? else { return Ok(None) };
-    patient.changes.make(&fd)?;
-    Ok(Settings::of(&fd).ok())
+    patients.iter().map(|patient| &patient.tuning.target).collect()
 }

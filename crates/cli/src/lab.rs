@@ -17,6 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use lastbyte_changes::{Application, Ledger, apply};
+use lastbyte_congestion::borrow::Borrowed;
+use lastbyte_congestion::default_algorithm;
 use lastbyte_host::Proc;
 use lastbyte_lab::{
     Command, Event, Experiment, Fairness, Findings, Load, Path, Plan, Program, Run, Settings,
@@ -25,12 +28,9 @@ use lastbyte_lab::{
 use lastbyte_link::Way;
 use lastbyte_units::{ByteSize, grouped};
 
-use crate::apply::{self, Application};
-use crate::args::PathArgs;
-use crate::ledger::Ledger;
-use crate::output::{Progress, say, talk};
+use crate::output::{Progress, left_alone, say, talk};
+use crate::path::PathArgs;
 use crate::verdict::Verdict;
-use congestion::Brought;
 use host::Far;
 
 pub(crate) use advice::{Advice, Scope, advice};
@@ -65,8 +65,8 @@ fn measure(args: &LabArgs) -> Result<Verdict> {
             args.matrix.direction.iter().any(|direction| direction.ways().contains(&Way::Up)),
             "--apply changes this machine, and the sender is the far host"
         );
-        let name = apply::default_congestion().context("this machine has no TCP")?;
-        apply::check(&Ledger::of_this_user()?, &application(place, Some(name), None))?;
+        let name = default_algorithm().ok().context("this machine has no TCP")?;
+        lastbyte_changes::check(&Ledger::of_this_user()?, &application(place, Some(name), None))?;
     }
     if let Some(path) = &args.output.report {
         report::check(path)?;
@@ -111,7 +111,7 @@ fn apply_advice(place: ApplyWord, advice: &Advice) -> Result<()> {
         return Ok(());
     }
     let what = application(place, advice.congestion.clone(), advice.buffers);
-    let applied = apply::apply(&Ledger::of_this_user()?, &what)?;
+    let applied = apply(&Ledger::of_this_user()?, &what, &mut left_alone)?;
     talk(&format!("lab: {applied}"));
     Ok(())
 }
@@ -177,7 +177,7 @@ fn tell(
 
 /// Words to plan: all that can be wrong is found here. What was brought into the kernel for it goes when
 /// that value does.
-fn plan(args: &LabArgs, far: Option<&Far>) -> Result<(Plan, Brought)> {
+fn plan(args: &LabArgs, far: Option<&Far>) -> Result<(Plan, Borrowed)> {
     let path = match far {
         Some(far) => real_path(args, far)?,
         None => path_of_this_machine(args)?,

@@ -1,7 +1,7 @@
 //! `lastbyte link`.
 
 mod check;
-pub(crate) mod figures;
+mod persistent;
 mod record;
 
 use std::fs::File;
@@ -10,14 +10,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use lastbyte_link::{Host, Link, Scenario, Topology};
+use lastbyte_link::{Host, Link, LinkFigures, Scenario, Topology};
+use lastbyte_sandbox::{self as sandbox, Guest, Neighbour};
 
-use crate::args::{LinkCommand, LinkRunArgs};
-use crate::guest::{self, Guest, Neighbour};
-use crate::kept;
+use crate::args::{InitArgs, LinkCommand, LinkRunArgs};
 use crate::output::{Align, Table, talk};
 use crate::verdict::Verdict;
-use figures::LinkFigures;
+
+pub(crate) use persistent::carry;
 
 /// How long a server on the far end may take until it listens.
 const SERVER_PATIENCE: Duration = Duration::from_secs(5);
@@ -28,12 +28,12 @@ pub(crate) fn run(command: LinkCommand) -> Result<Verdict> {
         LinkCommand::Run(args) => run_program(&args),
         LinkCommand::Check(args) => check::run(&args),
         LinkCommand::Record(args) => record::run(&args),
-        LinkCommand::Up(args) => kept::up(&args),
-        LinkCommand::Exec(args) => kept::exec(&args),
-        LinkCommand::Set(args) => kept::set(&args),
-        LinkCommand::Stats(args) => kept::stats(&args),
-        LinkCommand::Down { name } => kept::down(&name),
-        LinkCommand::List => kept::list(),
+        LinkCommand::Up(args) => persistent::up(&args),
+        LinkCommand::Exec(args) => persistent::exec(&args),
+        LinkCommand::Set(args) => persistent::set(&args),
+        LinkCommand::Stats(args) => persistent::stats(&args),
+        LinkCommand::Down { name } => persistent::down(&name),
+        LinkCommand::List => persistent::list(),
         LinkCommand::Scenarios => list_scenarios(),
     }
 }
@@ -58,9 +58,9 @@ fn run_program(args: &LinkRunArgs) -> Result<Verdict> {
     let scenario = args.path.must_have_scenario()?;
     let report_to = args.report.as_deref().map(create).transpose()?;
     let link = Link::up(&scenario.spec, args.path.seed)?;
-    guest::leave_terminal_signals_to_guests()?;
+    sandbox::leave_terminal_signals_to_guests()?;
     let far = match args.far.as_deref().map(|command| start_server(&link, command)).transpose()? {
-        Some(Server::Interrupted) => return Ok(Verdict::Of(guest::INTERRUPTED)),
+        Some(Server::Interrupted) => return Ok(Verdict::Of(sandbox::INTERRUPTED)),
         Some(Server::Runs(far)) => Some(far),
         None => None,
     };
@@ -70,7 +70,7 @@ fn run_program(args: &LinkRunArgs) -> Result<Verdict> {
     }
     let figures = LinkFigures::of(&scenario.name, &link.down()?);
     if !args.quiet {
-        figures.describe("link");
+        figures.lines("link").iter().for_each(|line| talk(line));
     } else if let Some(why) = &figures.broken_promise {
         talk(&format!("link: do not believe this run: {why}"));
     }
@@ -78,6 +78,18 @@ fn run_program(args: &LinkRunArgs) -> Result<Verdict> {
         writeln!(file, "{}", serde_json::to_string(&figures)?).context("writing the report")?;
     }
     Ok(Verdict::Of(code))
+}
+
+/// Is process 1 of a guest.
+pub(crate) fn init(args: &InitArgs) -> Result<Verdict> {
+    match sandbox::init(&args.command, args.parent) {
+        Ok(code) => Ok(code.map_or(Verdict::Failed, Verdict::Of)),
+        Err(error) => {
+            let Some(code) = error.exit_code() else { return Err(error.into()) };
+            talk(&format!("lastbyte: {error}"));
+            Ok(Verdict::Of(code))
+        }
+    }
 }
 
 /// What came of starting the far program.
@@ -90,7 +102,7 @@ enum Server {
 fn start_server(link: &Link, command: &str) -> Result<Server> {
     let shell = ["sh", "-c", command].map(str::to_owned);
     let far = Guest::start(link.host(Host::Far), &Neighbour::of_path(), &shell)?;
-    if guest::listens(link.far(), &far, SERVER_PATIENCE)? {
+    if sandbox::listens(link.far(), &far, SERVER_PATIENCE)? {
         return Ok(Server::Runs(far));
     }
     if !far.has_ended() {
@@ -99,7 +111,7 @@ fn start_server(link: &Link, command: &str) -> Result<Server> {
         return Ok(Server::Runs(far));
     }
     match far.wait()? {
-        guest::INTERRUPTED => Ok(Server::Interrupted),
+        sandbox::INTERRUPTED => Ok(Server::Interrupted),
         code => bail!("the far program `{command}` ended with {code} before it listened"),
     }
 }

@@ -7,26 +7,22 @@
 
 #![forbid(unsafe_code)]
 
-mod apply;
 mod args;
 mod cc;
 mod changes;
-mod control;
 mod demo;
 mod dial;
 mod doctor;
 mod ends;
 mod explain;
 mod gate;
-mod guest;
 mod heal;
-mod kept;
 mod lab;
-mod ledger;
 mod link;
 #[cfg(test)]
 mod manual;
 mod output;
+mod path;
 mod quiz;
 mod verdict;
 
@@ -67,8 +63,8 @@ fn run(command: Command) -> Result<Verdict> {
         Command::Changes(args) => changes::list(&args),
         Command::Undo(args) => changes::undo(&args),
         Command::Demo(args) => demo::run(&args),
-        Command::LinkInit(args) => guest::init(&args.command, args.parent),
-        Command::LinkCarry(args) => kept::carry(&args),
+        Command::LinkInit(args) => link::init(&args),
+        Command::LinkCarry(args) => link::carry(&args),
         Command::DoctorPatient(args) => Ok(doctor::become_program(&args)),
     }
 }

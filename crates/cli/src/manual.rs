@@ -12,7 +12,8 @@ use clap::{Arg, Args, Command, CommandFactory, Parser};
 use lastbyte_doctor::pages;
 use lastbyte_link::{Scenario, Topology};
 
-use crate::args::{AFTER_HELP, Cli, PathArgs};
+use crate::args::{AFTER_HELP, Cli};
+use crate::path::PathArgs;
 
 /// With this variable set the parts are written instead of compared.
 const WRITE: &str = "LASTBYTE_WRITE_MANUAL";

@@ -30,13 +30,9 @@ pub(crate) fn talk(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", plain(line));
 }
 
-/// A text that anybody may have chosen, without what a terminal would obey or a line would end at.
-pub(crate) fn in_one_line(text: &str) -> String {
-    let escaped = |c: char| match c {
-        '\'' | '"' | '\\' => c.to_string(),
-        c => c.escape_debug().collect(),
-    };
-    text.chars().map(escaped).collect()
+/// Says what a way back left alone, as somebody has changed it since, or could not take back.
+pub(crate) fn left_alone(what: &str) {
+    talk(&format!("lastbyte: {what}"));
 }
 
 /// A line on the terminal that says what is going on, and is wiped by the next. Nothing where
@@ -228,10 +224,5 @@ mod tests {
         assert_eq!(wrap("one two three", 0, 20), ["one two three"]);
         assert_eq!(wrap("one two three four five", 0, 20), ["one two three four", "five"]);
         assert_eq!(wrap("", 0, 20), [""]);
-    }
-
-    #[test]
-    fn names_are_one_line_and_command_nothing() {
-        assert_eq!(in_one_line("a 'b'\n\u{1b}[2J\u{202e}"), "a 'b'\\n\\u{1b}[2J\\u{202e}");
     }
 }

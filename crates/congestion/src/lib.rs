@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod borrow;
 mod bpffs;
 mod catalogue;
 mod error;

@@ -14,6 +14,17 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     if text.contains(commands) { text.replace(commands, "\u{FFFD}").into() } else { text.into() }
 }
 
+/// A text that anybody may have chosen, as one line without what a terminal would obey: what is not
+/// printable is escaped as in a Rust string.
+#[must_use]
+pub fn in_one_line(text: &str) -> String {
+    let escaped = |c: char| match c {
+        '\'' | '"' | '\\' => c.to_string(),
+        c => c.escape_debug().collect(),
+    };
+    text.chars().map(escaped).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -26,5 +37,10 @@ mod tests {
             "\u{FFFD}]52;c;x\u{FFFD}\u{FFFD}\u{FFFD}2J"
         );
         assert_eq!(plain("a\u{202e}b\u{2066}c"), "a\u{FFFD}b\u{FFFD}c");
+    }
+
+    #[test]
+    fn names_are_one_line_and_command_nothing() {
+        assert_eq!(in_one_line("a 'b'\n\u{1b}[2J\u{202e}"), "a 'b'\\n\\u{1b}[2J\\u{202e}");
     }
 }

@@ -1,10 +1,13 @@
 //! A real far host, which the near host commands over one control connection.
 //!
 //! [`Server`] is the far host's part, [`Remote`] the near host's, [`protocol`] their messages.
+//! [`Place`] names a far host, [`Ssh`] starts its part there.
 
 mod channel;
+mod place;
 pub mod protocol;
 mod server;
+mod ssh;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,8 +25,10 @@ use crate::record::{Flow, PathDescription};
 use crate::task::{Task, Token, random};
 use channel::Channel;
 pub use channel::ChannelError;
+pub use place::{InvalidPlace, Place};
 use protocol::{Key, Opened, Refusal, Request, Response, Role};
 pub use server::{Limits, Server, ServerEvent};
+pub use ssh::{ServeCommand, Ssh, SshError};
 
 /// How long the handshake may take.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);

@@ -19,6 +19,7 @@
 mod clock;
 mod device;
 mod error;
+mod figures;
 mod gso;
 mod host;
 mod in_flight;
@@ -37,6 +38,7 @@ mod wire;
 
 pub use device::Device;
 pub use error::LinkError;
+pub use figures::{LinkFigures, WayFigures};
 pub use host::{FAR, FAR_V6, Host, NEAR, NEAR_V6, Namespace};
 pub use link::{End, Link};
 pub use network::Network;

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use lastbyte_congestion::{
-    Algorithm, BPFFS, CongestionError, Given, Registered, keeps, mount_bpffs,
-};
+use anyhow::Result;
+use lastbyte_changes::{Ledger, NotPinned, pin};
+use lastbyte_congestion::{Algorithm, BPFFS, CongestionError, Given, Registered};
 use lastbyte_sys::process;
 use lastbyte_units::BitRate;
 use serde::Serialize;
@@ -16,9 +15,7 @@ use super::status::connections_with;
 use super::unloading::{connections, say_default};
 use super::words::LoadArgs;
 use crate::ends::Ends;
-use crate::ledger::change::{KeptAlgorithm, MountedBpffs};
-use crate::ledger::{Change, Ledger};
-use crate::output::{say, say_json, talk};
+use crate::output::{left_alone, say, say_json, talk};
 use crate::verdict::Verdict;
 
 /// Loads what is named, and holds or keeps it.
@@ -112,41 +109,16 @@ fn hold(loaded: Vec<Loaded>, args: &LoadArgs, ends: &Ends) -> Result<Verdict> {
 fn keep(loaded: Vec<Loaded>, args: &LoadArgs) -> Result<Verdict> {
     let ledger = Ledger::of_this_user()?;
     let lines: Vec<Line> = loaded.iter().map(|one| Line::of(one, args)).collect();
-    let mut entered = Vec::new();
-    if let Err(error) = keep_all(&ledger, loaded, &mut entered) {
-        // Newest first: a file system goes after what it keeps.
-        for id in entered.iter().rev() {
-            if let Err(left) = ledger.undo(*id) {
-                talk(&format!("lastbyte: {left:#}"));
-            }
-        }
-        return Err(error);
+    let algorithms = loaded.into_iter().map(|one| (one.registered, one.rate)).collect();
+    let say_mounted = &mut |id| {
+        talk(&format!("cc: bpffs was not mounted: it is now, at {BPFFS} (change {id})"));
+    };
+    if let Err(NotPinned { error, left }) = pin(&ledger, algorithms, say_mounted) {
+        left.iter().for_each(|left| left_alone(&left.to_string()));
+        return Err(error.into());
     }
     tell(&lines, args)?;
     Ok(Verdict::Done)
-}
-
-/// What was entered is told even if not all could be kept.
-fn keep_all(ledger: &Ledger, loaded: Vec<Loaded>, entered: &mut Vec<u64>) -> Result<()> {
-    if !keeps() {
-        let mounted = MountedBpffs { path: PathBuf::from(BPFFS) };
-        let id = ledger.plan(&Change::Bpffs(mounted))?;
-        entered.push(id);
-        mount_bpffs().context("cannot mount bpffs, which keeps it (needs CAP_SYS_ADMIN)")?;
-        ledger.made(id)?;
-        talk(&format!("cc: bpffs was not mounted: it is now, at {BPFFS} (change {id})"));
-    }
-    for one in loaded {
-        let id = ledger.plan(&Change::Congestion(KeptAlgorithm {
-            name: one.registered.name().to_owned(),
-            file: one.registered.file(),
-            rate_bits_per_s: one.rate.map(BitRate::bits_per_s),
-        }))?;
-        entered.push(id);
-        one.registered.keep()?;
-        ledger.made(id)?;
-    }
-    Ok(())
 }
 
 // --- what is told ----------------------------------------------------------------------------------

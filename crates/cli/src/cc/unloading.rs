@@ -1,8 +1,9 @@
 //! `lastbyte cc unload`.
 
 use anyhow::{Result, anyhow, bail};
+use lastbyte_changes::{Ledger, take_back_mount, unpin};
 use lastbyte_congestion::{
-    Algorithm, BPFFS, Holder, default_algorithm, find, holders, is_available, unregister,
+    Algorithm, BPFFS, Holder, default_algorithm, find, holders, is_available,
 };
 use lastbyte_units::grouped;
 use serde::Serialize;
@@ -10,8 +11,7 @@ use serde::Serialize;
 use super::names;
 use super::status::connections_with;
 use super::words::UnloadArgs;
-use crate::ledger::{Change, Entry, Ledger};
-use crate::output::{say, say_json, talk};
+use crate::output::{left_alone, say, say_json, talk};
 use crate::verdict::Verdict;
 
 /// Unloads what is named: all of it, or, where one cannot be, nothing.
@@ -21,7 +21,7 @@ pub(super) fn unload(args: &UnloadArgs) -> Result<Verdict> {
     let ledger = Ledger::of_this_user()?;
     for name in &names {
         let in_use = connections_with(name).unwrap_or_default();
-        unload_one(&ledger, name)?;
+        unpin(&ledger, name, &mut left_alone)?;
         if args.json {
             say_json(&Line { name, connections: in_use })?;
         } else {
@@ -29,7 +29,7 @@ pub(super) fn unload(args: &UnloadArgs) -> Result<Verdict> {
         }
         say_default(name);
     }
-    take_back_mount(&ledger)?;
+    unmount(&ledger)?;
     if names.is_empty() && !args.json {
         say("nothing is kept in the kernel");
     }
@@ -85,33 +85,11 @@ fn not_loaded(word: &str, algorithm: &Algorithm) -> anyhow::Error {
     anyhow!("{name} is not loaded")
 }
 
-/// Unloads it, and has the ledger say so where it was entered.
-fn unload_one(ledger: &Ledger, name: &str) -> Result<()> {
-    let keeps_it =
-        |entry: &Entry| matches!(&entry.change, Change::Congestion(kept) if kept.name == name);
-    let report = ledger.undo_where(&keeps_it)?;
-    if let Some((_, error)) = report.failed.into_iter().next() {
-        return Err(error);
-    }
-    // Kept by an account with another ledger, or left.
-    if is_available(name)? {
-        unregister(name)?;
-    }
-    Ok(())
-}
-
 /// Unmounts what was mounted to keep algorithms, once it keeps none.
-fn take_back_mount(ledger: &Ledger) -> Result<()> {
-    let open = ledger.open_changes()?;
-    let is_kept = |entry: &Entry| matches!(entry.change, Change::Congestion(_));
-    let is_mount = |entry: &Entry| matches!(entry.change, Change::Bpffs(_));
-    if open.iter().any(is_kept) || !open.iter().any(is_mount) {
-        return Ok(());
-    }
-    // Others may keep something there: then it stays, and in the ledger too.
-    let report = ledger.undo_where(&is_mount)?;
+fn unmount(ledger: &Ledger) -> Result<()> {
+    let report = take_back_mount(ledger, &mut left_alone)?;
     for (_, why) in &report.failed {
-        talk(&format!("cc: {why:#}"));
+        talk(&format!("cc: {why}"));
     }
     if !report.undone.is_empty() {
         talk(&format!("cc: {BPFFS} is unmounted again"));

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use anyhow::Result;
 use lastbyte_dial::{Answer, Because, DialError, Origin, Timeline, Undialed, What};
 use lastbyte_socket::blocking::Stream;
+use lastbyte_transfer::{self as transfer, Transfer};
 use serde::Serialize;
 
 use super::granted::{GrantedPart, Options};
 use super::plan::Plan;
 use super::repeat::Row;
-use super::transfer::{self, Transfer};
 use super::words::{Tally, ms, without_port};
 use crate::output::say_json;
 

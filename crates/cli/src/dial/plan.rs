@@ -9,14 +9,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use lastbyte_core::text::in_one_line;
 use lastbyte_dial::{DialOptions, Families, Host, Resolver};
 use lastbyte_socket::{ConnectOptions, Delivery, FinishOptions, Keepalive, SocketOptions};
+use lastbyte_transfer::Input;
 use lastbyte_units::{ByteSize, Span};
 
-use super::transfer::Input;
-use crate::apply;
 use crate::args::{DialArgs, DialHow, ResolverWord, WantWord};
-use crate::output::in_one_line;
 
 /// RFC 8305 section 5: the connection attempt delay must not be less.
 const LEAST_ATTEMPT_DELAY: Duration = Duration::from_millis(10);
@@ -136,7 +135,7 @@ fn connect_options(how: &DialHow) -> Result<ConnectOptions> {
         Ok(Keepalive { idle: every, interval: every, probes: KEEPALIVE_PROBES })
     };
     if let Some(name) = &how.congestion {
-        let available = apply::available_congestion();
+        let available = lastbyte_congestion::available().unwrap_or_default();
         ensure!(
             available.is_empty() || available.contains(name),
             "congestion control `{}` is not known: this kernel offers {}",

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::Result;
+use lastbyte_core::text::in_one_line;
 use lastbyte_dial::blocking::Dialer;
 use lastbyte_dial::{Dialed, Timeline};
 use lastbyte_stats::Summary;
@@ -11,7 +12,6 @@ use super::granted::Options;
 use super::plan::{Plan, Voice};
 use super::words::{Tally, ms};
 use super::{end, json, undialed, warn};
-use crate::output::in_one_line;
 use crate::output::{Align, Table, say};
 use crate::verdict::Verdict;
 

@@ -4,10 +4,9 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use lastbyte_core::text::in_one_line;
 use lastbyte_dial::{Answer, Because, Found, Origin, Timeline, What};
 use lastbyte_units::Span;
-
-use crate::output::in_one_line;
 
 /// What a time line comes to. Attempts are numbered from 1 on, as people count.
 #[derive(Clone, Debug, Default)]

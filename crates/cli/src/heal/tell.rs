@@ -3,33 +3,19 @@
 use std::fmt::Write;
 
 use anyhow::Result;
+use lastbyte_changes::{Outcome, Tuning};
+use lastbyte_core::text::in_one_line;
+use lastbyte_heal::{FixedBuffers, Gain, SocketChanges, Was, Way, lowat_in_words, pacing_in_words};
 use lastbyte_host::Holder;
 use lastbyte_units::grouped;
 use serde::Serialize;
 
-use super::measure::{Gain, Way};
 use super::{HealArgs, Patient};
-use crate::ledger::change::{FixedBuffers, SocketChanges, Was, lowat_in_words, pacing_in_words};
-use crate::output::{in_one_line, mbit, percent, say, say_json};
-
-/// What became of a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// Not changed yet.
-    Planned,
-    /// It is as asked for already.
-    Nothing,
-    /// Changed, with its number in the ledger.
-    Changed(u64),
-    /// It ended before it could be changed.
-    Over,
-    /// The kernel refused, and why; nothing is changed.
-    Failed(String),
-}
+use crate::output::{mbit, percent, say, say_json};
 
 /// Says which connection, and for each option what it is and what it is to become.
 pub(super) fn say_plan(patient: &Patient, unlock: bool) {
-    let Patient { target, before, changes, .. } = patient;
+    let Tuning { target, before, changes, .. } = &patient.tuning;
     let SocketChanges { buffers, congestion, notsent_lowat_bytes, pacing_bytes_per_s } = changes;
     say(&format!(
         "socket {:#x} of {}, {} to {}",
@@ -103,8 +89,8 @@ pub(super) fn tell(patient: &Patient, args: &HealArgs) -> Result<()> {
     if args.json {
         return say_json(&Line::of(patient));
     }
-    let cookie = patient.target.cookie;
-    match &patient.outcome {
+    let cookie = patient.tuning.target.cookie;
+    match &patient.tuning.outcome {
         // Its plan has said so.
         Outcome::Planned | Outcome::Nothing => {}
         Outcome::Over => say(&format!("socket {cookie:#x}: it ended before it could be changed")),
@@ -114,7 +100,7 @@ pub(super) fn tell(patient: &Patient, args: &HealArgs) -> Result<()> {
             if let Some(gain) = &patient.gain {
                 let _ = write!(text, "; {}", gain_in_words(gain));
             }
-            if let Some(growth) = growth_in_words(patient) {
+            if let Some(growth) = growth_in_words(&patient.tuning) {
                 let _ = write!(text, "; {growth}");
             }
             let _ = write!(text, "; `lastbyte undo {id}` takes it back");
@@ -175,9 +161,9 @@ fn in_comparison(then: f64, now: f64) -> String {
 }
 
 /// What the kernel made of buffers that were unlocked.
-fn growth_in_words(patient: &Patient) -> Option<String> {
-    let FixedBuffers { send_bytes, receive_bytes } = patient.changes.buffers?;
-    let after = patient.after.as_ref()?;
+fn growth_in_words(tuning: &Tuning) -> Option<String> {
+    let FixedBuffers { send_bytes, receive_bytes } = tuning.changes.buffers?;
+    let after = tuning.after.as_ref()?;
     let grown = |which: &str, then: Option<u32>, now: u32| {
         let then = then.filter(|then| *then != now)?;
         let [then, now] = [then, now].map(|bytes| grouped(bytes.into()));
@@ -230,7 +216,8 @@ struct Measured {
 
 impl<'a> Line<'a> {
     fn of(patient: &'a Patient) -> Self {
-        let Patient { target, before, changes, outcome, after, gain } = patient;
+        let Patient { tuning, gain } = patient;
+        let Tuning { target, before, changes, outcome, after } = tuning;
         let now = after.as_ref().unwrap_or(before);
         let (outcome, error, change) = match outcome {
             Outcome::Planned => ("planned", None, None),

@@ -2,12 +2,13 @@
 
 use std::net::IpAddr;
 
+use lastbyte_changes::{Way, congestion_ways, machine_wide_ways};
+use lastbyte_congestion::default_algorithm;
 use lastbyte_lab::Share;
 use lastbyte_lab::{Buffers, Confidence, Direction, Findings, Recommendation, Row};
 use lastbyte_stats::Position;
 use lastbyte_units::ByteSize;
 
-use crate::apply;
 use crate::output::{mbit, percent, say};
 
 /// For whom advice is given.
@@ -25,7 +26,7 @@ pub(crate) struct Advice {
     pub(crate) sentences: Vec<String>,
     /// What to know before it is done.
     pub(crate) warnings: Vec<String>,
-    pub(crate) ways: Vec<apply::Way>,
+    pub(crate) ways: Vec<Way>,
     /// The congestion control to use, where one is advised.
     pub(crate) congestion: Option<String>,
     /// The limit to raise for the kernel's own sizing, where that is advised.
@@ -182,13 +183,13 @@ fn advise_ways(advice: &mut Advice, name: &str, direction: Direction, scope: Sco
         advice.sentences.push(how.to_owned());
         return;
     }
-    if apply::default_congestion().as_deref() == Some(name) {
+    if default_algorithm().is_ok_and(|default| default == name) {
         advice.sentences.push(format!("({name} is this machine's default already.)"));
     }
     advice.congestion = Some(name.to_owned());
-    advice.ways.extend(apply::congestion_ways(scope.to, name));
+    advice.ways.extend(congestion_ways(scope.to, name));
     if scope.machine_wide {
-        advice.ways.extend(apply::machine_wide_ways(Some(name), None));
+        advice.ways.extend(machine_wide_ways(Some(name), None));
     }
 }
 
@@ -257,7 +258,7 @@ fn advise_buffers(advice: &mut Advice, findings: &Findings, told: &Recommendatio
             ));
             advice.buffers = Some(limit);
             if scope.machine_wide {
-                advice.ways.extend(apply::machine_wide_ways(None, Some(limit)));
+                advice.ways.extend(machine_wide_ways(None, Some(limit)));
             } else {
                 say.push("That is a setting of the whole machine: --machine-wide says it.".to_owned());
             }

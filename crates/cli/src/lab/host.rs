@@ -1,26 +1,25 @@
 //! `lastbyte lab HOST`: the near host of an experiment over a real path.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, IsTerminal, Read};
+use std::io::{self, BufRead, IsTerminal, Read};
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
+use lastbyte_core::text::in_one_line;
 use lastbyte_dial::blocking::Dialer;
 use lastbyte_dial::{DialOptions, Resolver};
-use lastbyte_lab::remote::Remote;
 use lastbyte_lab::remote::protocol::Key;
+use lastbyte_lab::remote::{Place, Remote, ServeCommand, Ssh};
 use lastbyte_lab::{Load, Plan, Setting};
 use lastbyte_link::Way;
 use lastbyte_socket::blocking::Stream;
 use lastbyte_units::{ByteSize, grouped};
 
-use crate::output::{in_one_line, talk};
+use crate::output::talk;
 
 /// Options for a real path: `lastbyte lab serve` on another host prints the words.
 #[derive(Clone, Debug, Args)]
@@ -46,21 +45,11 @@ pub(crate) struct HostArgs {
 }
 
 const KEY_VARIABLE: &str = "LASTBYTE_LAB_KEY";
-const SSH: &str = "ssh://";
-
-/// A host of the command line.
-#[derive(Debug, PartialEq, Eq)]
-enum Place {
-    /// One that `lab serve` runs on.
-    Serving(String, u16),
-    /// One that ssh leads to.
-    Ssh { target: String, port: Option<u16> },
-}
 
 impl HostArgs {
     /// Whether the word for the path, or the options, mean another host.
     pub(crate) fn is_meant(&self, word: Option<&str>) -> bool {
-        let is_place = |word| matches!(place(word), Ok(Some(_)) | Err(_));
+        let is_place = |word| matches!(Place::of(word), Ok(Some(_)) | Err(_));
         self.key.is_some() || self.key_file.is_some() || word.is_some_and(is_place)
     }
 }
@@ -76,14 +65,18 @@ impl Far {
     /// Connects to the host of the command line, and opens an experiment there. Sends no load.
     pub(crate) fn open(args: &HostArgs, word: Option<&str>) -> Result<Self> {
         let Some(word) = word else { bail!("which host? `lab serve` prints its address") };
-        let Some(place) = place(word)? else {
+        let Some(place) = Place::of(word)? else {
             bail!("`{}` is no HOST:PORT, and a key is for one", in_one_line(word));
         };
         let (name, port, key, ssh) = match place {
             Place::Serving(name, port) => (name, port, key(args)?, None),
             Place::Ssh { target, port } => {
-                let (ssh, port, key) = Ssh::start(args, &target, port)?;
-                (ssh.host.clone(), port, key, Some(ssh))
+                let command = ServeCommand {
+                    program: &args.remote_command,
+                    max_bytes: args.max_bytes.bytes(),
+                };
+                let (ssh, port, key) = Ssh::start(&command, &target, port, say_there)?;
+                (ssh.host().to_owned(), port, key, Some(ssh))
             }
         };
         let stream = dial(&name, port).map_err(|error| match &ssh {
@@ -172,6 +165,11 @@ impl Far {
     }
 }
 
+/// Says what the far host says.
+fn say_there(line: &str) {
+    talk(&format!("there: {line}"));
+}
+
 /// How many runs of a plan load a direction.
 fn runs(plan: &Plan, way: Way) -> u64 {
     let loads = |setting: &Setting| match setting {
@@ -184,42 +182,6 @@ fn runs(plan: &Plan, way: Way) -> u64 {
 /// The most that a plan sends in a direction.
 fn bytes(plan: &Plan, way: Way) -> u64 {
     runs(plan, way) * plan.load.bytes.unwrap_or_default()
-}
-
-/// What a word means; `None` where it is no other host.
-fn place(word: &str) -> Result<Option<Place>> {
-    let port_of = |port: &str| match port.parse::<u16>() {
-        Ok(port @ 1..) => Ok(port),
-        _ => Err(anyhow!("`{}` is no port of a host", in_one_line(port))),
-    };
-    if let Some(rest) = word.strip_prefix(SSH) {
-        let rest = rest.trim_end_matches('/');
-        let (target, port) = match split_port(rest) {
-            Some((target, port)) => (target, Some(port_of(port)?)),
-            None => (rest, None),
-        };
-        // ssh would take it for an option.
-        let host = target.rsplit('@').next().unwrap_or_default();
-        ensure!(
-            !host.is_empty() && !target.starts_with('-') && !host.starts_with('-'),
-            "`{}` names no host",
-            in_one_line(word)
-        );
-        return Ok(Some(Place::Ssh { target: target.replace(['[', ']'], ""), port }));
-    }
-    if word.ends_with(".toml") || word.contains('/') {
-        return Ok(None);
-    }
-    let Some((host, port)) = split_port(word) else { return Ok(None) };
-    ensure!(!host.is_empty(), "`{}` names no host", in_one_line(word));
-    Ok(Some(Place::Serving(host.replace(['[', ']'], ""), port_of(port)?)))
-}
-
-/// HOST and PORT of HOST:PORT. An address of IPv6 has to stand in brackets.
-fn split_port(word: &str) -> Option<(&str, &str)> {
-    let (host, port) = word.rsplit_once(':')?;
-    let bracketed = host.ends_with(']') && host.contains('[');
-    (bracketed || !host.contains(':')).then_some((host, port))
 }
 
 /// The key, from wherever it was given.
@@ -249,176 +211,4 @@ fn dial(host: &str, port: u16) -> Result<Stream> {
     let dialer = Dialer::new(Resolver::dns()?).context("starting to dial")?;
     let dialed = dialer.dial((host, port), &DialOptions::default());
     Ok(dialed.map_err(|error| anyhow!("{}", in_one_line(&error.to_string())))?.stream)
-}
-
-/// A `lab serve` that ssh has started, and that ends with its stdin.
-#[derive(Debug)]
-struct Ssh {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    talk: Option<JoinHandle<()>>,
-    /// The host that ssh connects to.
-    host: String,
-}
-
-impl Ssh {
-    /// Starts ssh, which may ask for a password on the terminal, and waits for the line that
-    /// `lab serve` prints there.
-    fn start(args: &HostArgs, target: &str, port: Option<u16>) -> Result<(Self, u16, Key)> {
-        let mut command = Command::new("ssh");
-        command.arg("-T").args(port.map(|port| format!("-p{port}"))).args(["--", target]);
-        // The words go through a shell there; none of them comes from elsewhere.
-        command.arg(format!(
-            // It ends with us in any case, and this host sets the limits.
-            "{} lab serve --once --parent-pipe --max-seconds 3600 --for 720h --max-bytes {}",
-            args.remote_command,
-            args.max_bytes.bytes()
-        ));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().context("starting ssh")?;
-        let stderr = child.stderr.take();
-        let said = thread::spawn(move || stderr.into_iter().for_each(pass_on));
-        let stdout = child.stdout.take();
-        let host = host_name(target, port);
-        let ssh = Self { stdin: child.stdin.take(), child, talk: Some(said), host };
-        match stdout.and_then(|stdout| read_line(BufReader::new(stdout))) {
-            Some((port, key)) => Ok((ssh, port, key)),
-            None => {
-                ssh.end();
-                bail!(
-                    "`{} lab serve` did not start on {} (see --remote-command)",
-                    in_one_line(&args.remote_command),
-                    in_one_line(target)
-                )
-            }
-        }
-    }
-
-    fn end(mut self) {
-        self.stop();
-    }
-
-    /// Ends its stdin, and it if that is not enough.
-    fn stop(&mut self) {
-        const END_WITHIN: Duration = Duration::from_secs(5);
-        drop(self.stdin.take());
-        let until = Instant::now() + END_WITHIN;
-        while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
-            thread::sleep(Duration::from_millis(10));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        // What it said last is waited for, but not for a master connection of ssh that stays.
-        let talks = |talk: &JoinHandle<()>| !talk.is_finished();
-        while Instant::now() < until && self.talk.as_ref().is_some_and(talks) {
-            thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Ssh {
-    fn drop(&mut self) {
-        if self.stdin.is_some() {
-            self.stop();
-        }
-    }
-}
-
-/// Shows what ssh and the far host say, without what a terminal would obey.
-fn pass_on(stderr: impl Read) {
-    const LONGEST: u64 = 1000;
-    let mut lines = BufReader::new(stderr);
-    loop {
-        let mut line = Vec::new();
-        match lines.by_ref().take(LONGEST).read_until(b'\n', &mut line) {
-            Ok(1..) => {
-                talk(&format!("there: {}", in_one_line(String::from_utf8_lossy(&line).trim_end())));
-            }
-            Ok(0) | Err(_) => return,
-        }
-    }
-}
-
-/// Finds the line of `lab serve`: a shell may print others before.
-fn read_line(mut from: impl BufRead) -> Option<(u16, Key)> {
-    const LONGEST: u64 = 1000;
-    const MOST: usize = 200;
-    for _ in 0..MOST {
-        let mut line = Vec::new();
-        if from.by_ref().take(LONGEST).read_until(b'\n', &mut line).ok()? == 0 {
-            return None;
-        }
-        if let Some(found) = std::str::from_utf8(&line).ok().and_then(port_and_key) {
-            return Some(found);
-        }
-    }
-    None
-}
-
-fn port_and_key(line: &str) -> Option<(u16, Key)> {
-    let rest = line.trim().strip_prefix("lastbyte lab ")?;
-    let (place, key) = rest.split_once(" --key ")?;
-    let (_, port) = split_port(place)?;
-    Some((port.parse().ok()?, key.parse().ok()?))
-}
-
-/// The host that ssh connects to for a target, which may be an alias of the user's own.
-fn host_name(target: &str, port: Option<u16>) -> String {
-    let mut command = Command::new("ssh");
-    command.arg("-G").args(port.map(|port| format!("-p{port}"))).args(["--", target]);
-    let said = command.stdin(Stdio::null()).stderr(Stdio::null()).output();
-    let said = said.map(|said| String::from_utf8_lossy(&said.stdout).into_owned());
-    let said = said.unwrap_or_default();
-    let name = said.lines().find_map(|line| line.strip_prefix("hostname "));
-    let own = target.rsplit('@').next().unwrap_or(target);
-    name.unwrap_or(own).trim().to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hosts_are_told_from_scenarios() {
-        let serving = |host: &str, port| Some(Place::Serving(host.to_owned(), port));
-        let ssh = |target: &str, port| Some(Place::Ssh { target: target.to_owned(), port });
-        for (word, expected) in [
-            ("usa-malaysia", None),
-            ("paths/mine:1.toml", None),
-            ("host:7", serving("host", 7)),
-            ("192.0.2.7:40123", serving("192.0.2.7", 40123)),
-            ("[2001:db8::1]:80", serving("2001:db8::1", 80)),
-            ("2001:db8::1", None),
-            ("ssh://host", ssh("host", None)),
-            ("ssh://me@host:2222/", ssh("me@host", Some(2222))),
-            ("ssh://me@[::1]:22", ssh("me@::1", Some(22))),
-        ] {
-            assert_eq!(place(word).unwrap(), expected, "{word}");
-        }
-        for wrong in [
-            ":7",
-            "host:0",
-            "host:http",
-            "host:65536",
-            "ssh://",
-            "ssh://-oProxyCommand=x",
-            "ssh://me@-x",
-        ] {
-            assert!(place(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn the_line_is_found_among_others() {
-        let key = Key::new().unwrap();
-        let line =
-            |place: &str| format!("Welcome\nlastbyte lab of x\nlastbyte lab {place} --key {key}\n");
-        let found = Some((7, key.clone()));
-        assert_eq!(read_line(line("192.0.2.1:7").as_bytes()), found);
-        assert_eq!(read_line(line("[2001:db8::1]:7").as_bytes()), found);
-        assert_eq!(read_line(line("HOST:7").as_bytes()), found);
-        assert_eq!(read_line(line("HOST").as_bytes()), None);
-        assert_eq!(read_line(&b"x".repeat(1 << 20)[..]), None);
-        assert_eq!(read_line(&b"\n".repeat(1 << 20)[..]), None);
-    }
 }

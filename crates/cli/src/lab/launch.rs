@@ -5,8 +5,7 @@ use std::process::Stdio;
 
 use lastbyte_lab::foreign::{Exit, Launch, LaunchError, Running, Tail};
 use lastbyte_link::Namespace;
-
-use crate::guest::{Guest, Neighbour};
+use lastbyte_sandbox::{Guest, Neighbour};
 
 /// Starts programs as guests: they find `near` and `far` by name, and die with this process.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +25,7 @@ impl Launch for Guests {
         let guest = Guest::start_with(host, &Neighbour::of_path(), command, move |init| {
             init.stdin(Stdio::null()).stdout(out).stderr(err);
         });
-        let guest = guest.map_err(|error| LaunchError::of(command, format!("{error:#}")))?;
+        let guest = guest.map_err(|error| LaunchError::of(command, error.to_string()))?;
         let guest = Some(guest);
         Ok(Box::new(KeptGuest {
             command: command.to_vec(),
@@ -62,7 +61,7 @@ impl Running for KeptGuest {
     fn end(mut self: Box<Self>) -> Result<Exit, LaunchError> {
         let Some(guest) = self.guest.take() else { unreachable!("ended once") };
         let code = if guest.has_ended() { guest.wait() } else { guest.end_as() };
-        let code = code.map_err(|error| LaunchError::of(&self.command, format!("{error:#}")))?;
+        let code = code.map_err(|error| LaunchError::of(&self.command, error.to_string()))?;
         let output = |tail: Option<Tail>| tail.map(Tail::take).unwrap_or_default();
         Ok(Exit { code, stdout: output(self.stdout.take()), stderr: output(self.stderr.take()) })
     }

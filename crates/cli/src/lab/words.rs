@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
+use lastbyte_changes::Prefix;
 use lastbyte_lab::{Buffers, Direction, Fairness, Rounds};
 use lastbyte_units::{BitRate, ByteSize};
 
-use crate::apply::Prefix;
-use crate::args::PathArgs;
 use crate::lab::host::HostArgs;
 use crate::lab::serve::ServeArgs;
+use crate::path::PathArgs;
 
 /// Find the settings that fill a path, counted at the receiver.
 ///
