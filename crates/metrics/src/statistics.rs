@@ -101,7 +101,7 @@ macro_rules! statistics {
     };
 }
 
-/// A struct of statistics, as [`statistics!`](crate::statistics) declares it.
+/// A struct of statistics, as [`statistics!`](crate::statistics!) declares it.
 pub trait Statistics: Sized {
     /// Its statistics, in the order of their declaration.
     fn declared() -> &'static [Declared];
