@@ -100,7 +100,10 @@ fn it_goes_with_its_holder_however_that_ends() {
         wait_for("lb_reno", SOON, is_available);
         signal_to(signal, &running.pid().to_string());
         let told = running.answer_within(SOON).with_code(code);
-        assert_eq!(told.stdout, "lb_reno is loaded until Ctrl-C\n");
+        // A process can be killed between loading the algorithm and saying so.
+        if signal != "KILL" || !told.stdout.is_empty() {
+            assert_eq!(told.stdout, "lb_reno is loaded until Ctrl-C\n");
+        }
         // Before a process that was killed is collected, its descriptors are closed.
         assert!(!is_available(), "{signal}");
         assert_eq!(told.stderr.contains("lb_reno is unloaded"), signal != "KILL", "{told:#?}");
