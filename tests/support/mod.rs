@@ -10,13 +10,14 @@ pub(crate) mod world;
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -153,6 +154,8 @@ pub(crate) fn lateness(told: &Answer) -> Option<String> {
 pub(crate) struct Running {
     child: Child,
     stdout: Receiver<String>,
+    /// What of it has come until now.
+    stdout_so_far: Arc<Mutex<Vec<u8>>>,
     stderr: Receiver<String>,
     what: String,
 }
@@ -163,9 +166,20 @@ impl Running {
         let what = format!("{command:?}");
         let started = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = started.unwrap_or_else(|error| panic!("{what}: {error}"));
-        let stdout = read_to_end(child.stdout.take().expect("stdout is a pipe"));
-        let stderr = read_to_end(child.stderr.take().expect("stderr is a pipe"));
-        Self { child, stdout, stderr, what }
+        let stdout_so_far = Arc::default();
+        let stdout = child.stdout.take().expect("stdout is a pipe");
+        let stdout = read_to_end(stdout, Arc::clone(&stdout_so_far));
+        let stderr = read_to_end(child.stderr.take().expect("stderr is a pipe"), Arc::default());
+        Self { child, stdout, stdout_so_far, stderr, what }
+    }
+
+    /// Waits until the program has written a whole line to stdout.
+    #[track_caller]
+    pub(crate) fn wait_for_line(&self, line: &str) {
+        wait_for(&format!("{line:?} of {}", self.what), SOON, || {
+            let bytes = self.stdout_so_far.lock().unwrap();
+            String::from_utf8_lossy(&bytes).contains(&format!("{line}\n"))
+        });
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -210,12 +224,23 @@ impl Drop for Running {
     }
 }
 
-fn read_to_end(mut from: impl Read + Send + 'static) -> Receiver<String> {
+/// Sends all at its end, and shows what has come until then in `so_far`.
+fn read_to_end(
+    mut from: impl Read + Send + 'static,
+    so_far: Arc<Mutex<Vec<u8>>>,
+) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = from.read_to_end(&mut bytes);
-        let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
+        let mut block = [0; 4096];
+        loop {
+            match from.read(&mut block) {
+                Ok(0) => break,
+                Ok(length) => so_far.lock().unwrap().extend_from_slice(&block[..length]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        let _ = sender.send(String::from_utf8_lossy(&so_far.lock().unwrap()).into_owned());
     });
     receiver
 }
