@@ -51,12 +51,10 @@ const TOLD_BY_TRACEFS: [&str; 1] = ["linger 0, gone in milliseconds"];
 /// look at that end may show it.
 const OTHER_END_BY_TRACEFS: [&str; 1] = ["receiver closes early, in Python"];
 
-/// Diseases, and single cases by their names.
-const UNSEEN_BY_TRACEFS: [&str; 7] = [
-    // Calls of the program, and what its sockets waited for.
-    "LB205", "LB303", "LB304", // Connects that come about in the end.
-    "LB401", "LB402", "LB403", "LB405",
-];
+/// Diseases, and single cases by their names: first calls of the program and what its sockets waited for,
+/// then connects that succeed in the end.
+const UNSEEN_BY_TRACEFS: [&str; 7] =
+    ["LB205", "LB303", "LB304", "LB401", "LB402", "LB403", "LB405"];
 
 /// In no table there is who closed what, and how; the namespace's counters tell that something was lost.
 const DOUBTED_BY_PROCFS: [&str; 4] =
